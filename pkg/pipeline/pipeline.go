@@ -17,7 +17,6 @@ type Pipeline struct {
 	Quarantine Quarantine
 	Checks     Checks
 	Target     Target
-	PartBytes  int64  // settings.part_bytes: compressed bytes after which a part closes; default 16 MiB
 	File       string // path for messages
 	Digest     string // sha256 of the file's bytes, hex
 }
@@ -38,7 +37,8 @@ type Source struct {
 	CursorExpired     CursorExpired
 	ErrorWhen         string // path whose presence (not null, not false, not empty) in a 200 body is an error
 	AllowHosts        []string
-	MaxBytes          int64 // of one body, after decompression
+	MaxBytes          int64 // source.max_bytes: of one body, after decompression; default 64 MiB
+	PartBytes         int64 // source.part_bytes: compressed bytes after which a part closes; default 16 MiB
 	Budget            Budget
 }
 
