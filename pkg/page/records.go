@@ -1,0 +1,270 @@
+package page
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// Record is one record of a page.
+type Record struct {
+	Index int // from 0
+	// Key is the name of the member when the records are an object map, else empty. Half a surrogate pair in it stands
+	// in three bytes that are not UTF-8: utf8.ValidString tells.
+	Key string
+	Raw []byte // the exact text; aliases the page
+}
+
+// Layout says where the records of a page are.
+type Layout struct {
+	Path   Path // of the array of records
+	Map    bool // an object at Path will do as well: its members are the records
+	NDJSON bool // one record a line; without Path and Map
+}
+
+// Records checks the whole page and calls yield for each record in order; a nil yield only counts. It returns the number
+// of records yielded. The error is yield's own, which ends the pass, or a [*Fault]. A fault may come after records have
+// been yielded: nothing of a page counts before Records has returned nil. A fault of the text wins over a fault of the
+// layout, because a text cut short has no shape.
+//
+// A byte order mark of UTF-8 before the document is skipped. In NDJSON blank lines are skipped, a line may end in CR LF,
+// the last one in nothing, and lines have any length.
+func (l Layout) Records(body []byte, yield func(Record) error) (int, error) {
+	if l.Path.key || l.NDJSON && (l.Map || len(l.Path.steps) > 0) {
+		return 0, errors.New("records: @key is no place of records, and NDJSON has no path to them and no map")
+	}
+	w := walk{scanner: scanner{data: body}, layout: l, yield: yield}
+	i := w.begin()
+	if l.NDJSON {
+		i = w.lines(i)
+	} else {
+		if i >= 0 {
+			i = w.descend(i, 0)
+		}
+		if i >= 0 {
+			i = w.end(i)
+		}
+	}
+	switch {
+	case w.stopped != nil:
+		return w.count, w.stopped
+	case i < 0:
+		return w.count, w.err()
+	case w.shape.code != "":
+		return w.count, newFault(w.shape.code, body, w.shape.at, w.shape.msg)
+	}
+	return w.count, nil
+}
+
+// walk is one pass of Records.
+type walk struct {
+	scanner
+	layout  Layout
+	yield   func(Record) error
+	count   int
+	stopped error // what yield returned
+
+	shape struct { // the first fault of the layout
+		code string
+		at   int
+		msg  string
+	}
+}
+
+// misfit keeps a fault of the layout; the pass goes on, to see whether the text is good.
+func (w *walk) misfit(code string, at int, format string, args ...any) {
+	if w.shape.code == "" {
+		w.shape.code, w.shape.at, w.shape.msg = code, at, fmt.Sprintf(format, args...)
+	}
+}
+
+// place names the first n steps of the records path, for messages.
+func (w *walk) place(n int) string {
+	if n == 0 {
+		return "the document"
+	}
+	return Path{steps: w.layout.Path.steps[:n]}.String()
+}
+
+// descend reads the value at i, to which the first n steps of the path have led.
+func (w *walk) descend(i, n int) int {
+	if n == len(w.layout.Path.steps) {
+		return w.records(i)
+	}
+	if i >= len(w.data) {
+		return w.skip(i)
+	}
+	st := w.layout.Path.steps[n]
+	switch kind := kindOf(w.data[i]); {
+	case kind == Object && st.index < 0:
+		return w.intoObject(i, n, st)
+	case kind == Array && st.index >= 0:
+		return w.intoArray(i, n, st)
+	case kind == Null:
+		w.misfit(CodeNull, i, "%s is null on the way to the records at %s", w.place(n), w.layout.Path)
+	case st.index < 0:
+		w.misfit(CodeNotObject, i, "%s is of type %s, want an object on the way to the records at %s", w.place(n), kind, w.layout.Path)
+	default:
+		w.misfit(CodeNotArray, i, "%s is of type %s, want an array on the way to the records at %s", w.place(n), kind, w.layout.Path)
+	}
+	return w.skip(i)
+}
+
+// intoObject follows a name of the path.
+func (w *walk) intoObject(i, n int, st step) int {
+	start, met := i, false
+	if i = w.enter(i); i < 0 {
+		return -1
+	}
+	for first := true; ; first = false {
+		name, at, more := w.name(i, first)
+		if at < 0 {
+			return -1
+		}
+		if !more {
+			if !met {
+				w.misfit(CodeMissing, start, "no member %s, where the records should be", w.place(n+1))
+			}
+			return at
+		}
+		switch {
+		case !w.same(name, st.name):
+			i = w.skip(at)
+		case met:
+			w.misfit(CodeDuplicate, at, "%s stands twice", w.place(n+1))
+			i = w.skip(at)
+		default:
+			met = true
+			i = w.descend(at, n+1)
+		}
+		if i < 0 {
+			return -1
+		}
+	}
+}
+
+// intoArray follows an index of the path.
+func (w *walk) intoArray(i, n int, st step) int {
+	start := i
+	if i = w.enter(i); i < 0 {
+		return -1
+	}
+	for k := 0; ; k++ {
+		at, more := w.element(i, k == 0)
+		if at < 0 {
+			return -1
+		}
+		if !more {
+			if k <= st.index {
+				w.misfit(CodeMissing, start, "no element %s, where the records should be", w.place(n+1))
+			}
+			return at
+		}
+		if k == st.index {
+			i = w.descend(at, n+1)
+		} else {
+			i = w.skip(at)
+		}
+		if i < 0 {
+			return -1
+		}
+	}
+}
+
+// records yields the records in the value at i.
+func (w *walk) records(i int) int {
+	if i >= len(w.data) {
+		return w.skip(i)
+	}
+	switch kind := kindOf(w.data[i]); {
+	case kind == Array:
+		if i = w.enter(i); i < 0 {
+			return -1
+		}
+		for first := true; ; first = false {
+			at, more := w.element(i, first)
+			if !more {
+				return at
+			}
+			if i = w.record(at, nil); i < 0 {
+				return -1
+			}
+		}
+	case kind == Object && w.layout.Map:
+		if i = w.enter(i); i < 0 {
+			return -1
+		}
+		for first := true; ; first = false {
+			name, at, more := w.name(i, first)
+			if !more {
+				return at
+			}
+			if i = w.record(at, name); i < 0 {
+				return -1
+			}
+		}
+	case kind == Null:
+		w.misfit(CodeNull, i, "%s is null, want an array of records", w.place(len(w.layout.Path.steps)))
+	default:
+		w.misfit(CodeNotArray, i, "%s is of type %s, want an array of records", w.place(len(w.layout.Path.steps)), kind)
+	}
+	return w.skip(i)
+}
+
+// record checks and yields the record at i; name is the text of its name in an object map.
+func (w *walk) record(i int, name []byte) int {
+	if i < 0 {
+		return -1
+	}
+	escaped := w.escaped
+	end := w.skip(i)
+	if end < 0 {
+		return -1
+	}
+	if w.yield != nil {
+		rec := Record{Index: w.count, Raw: w.data[i:end:end]}
+		if len(name) > 0 {
+			rec.Key = string(name)
+			if escaped {
+				b, _, _ := appendUnescaped(nil, name) // checked by name: it cannot fail
+				rec.Key = string(b)
+			}
+		}
+		if w.stopped = w.yield(rec); w.stopped != nil {
+			return -1
+		}
+	}
+	w.count++
+	return end
+}
+
+// lines yields the records of NDJSON from i on.
+func (w *walk) lines(i int) int {
+	body := w.data
+	for i >= 0 && i < len(body) {
+		line := len(body)
+		if n := bytes.IndexByte(body[i:], '\n'); n >= 0 {
+			line = i + n
+		}
+		w.data = body[:line] // a record ends with its line
+		if i = w.space(i); i < line {
+			if i = w.record(i, nil); i >= 0 {
+				i = w.end(i)
+			}
+		}
+		if i >= 0 {
+			i = line + 1
+		}
+	}
+	return i
+}
+
+// same reports whether a name in the text, which s.name has just read, stands for want.
+func (s *scanner) same(name []byte, want string) bool {
+	if !s.escaped {
+		return string(name) == want
+	}
+	var buf [64]byte
+	b, _, _ := appendUnescaped(buf[:0], name)
+	return string(b) == want
+}
