@@ -1,0 +1,218 @@
+package source
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/onceload/onceload/pkg/page"
+	"github.com/onceload/onceload/pkg/pipeline"
+)
+
+// State is the paging's whole resume state, stored with each page: with it and the pipeline file any process asks for the
+// next page. The zero value asks for the first. It never holds credentials.
+type State struct {
+	Page   int64  `json:"page,omitempty"`   // pages before this one
+	Number int64  `json:"number,omitempty"` // page, offset: value of the parameter
+	Full   bool   `json:"full,omitempty"`   // offset: a page of the full limit was seen
+	Value  string `json:"value,omitempty"`  // cursor, keyset: value of the parameter
+	URL    string `json:"url,omitempty"`    // link, next_url: the next page's address
+}
+
+// First reports whether the state asks for the first page.
+func (s State) First() bool { return s == State{} }
+
+// pager finds the next page by one of the styles of [pipeline.Paginate].
+type pager struct {
+	pipeline.Paginate
+	path, total, more *page.Path
+}
+
+func newPager(p pipeline.Paginate) (pager, error) {
+	g := pager{Paginate: p}
+	switch p.Style {
+	case "":
+		g.Style = "none"
+	case "none", "page", "offset", "cursor", "link", "next_url", "keyset":
+	default:
+		return pager{}, fmt.Errorf("unknown style %q", p.Style)
+	}
+	var err error
+	for _, f := range []struct {
+		to   **page.Path
+		text string
+	}{{&g.path, p.Path}, {&g.total, p.Total}, {&g.more, p.HasMore}} {
+		if *f.to, err = optionalPath(f.text); err != nil {
+			return pager{}, err
+		}
+	}
+	return g, nil
+}
+
+// wantsLast reports whether the next position stands in the page's last record.
+func (g pager) wantsLast() bool { return g.Style == "keyset" }
+
+// params are the paging parameters of the request for a page.
+func (g pager) params(at State) []pipeline.Param {
+	var out []pipeline.Param
+	switch g.Style {
+	case "page", "offset":
+		n := at.Number
+		if at.First() {
+			n = g.Start
+		}
+		out = append(out, pipeline.Param{Name: g.Param, Value: strconv.FormatInt(n, 10)})
+		if g.SizeParam != "" {
+			out = append(out, pipeline.Param{Name: g.SizeParam, Value: strconv.FormatInt(g.Size, 10)})
+		}
+	case "cursor", "keyset":
+		if at.Value != "" {
+			out = append(out, pipeline.Param{Name: g.Param, Value: at.Value})
+		}
+	}
+	return out
+}
+
+// turn is what a page tells about the next one.
+type turn struct {
+	url     *url.URL // the page came from, after redirects
+	header  http.Header
+	body    []byte
+	records int
+	last    page.Record // for keyset
+}
+
+// next says where the page after at stands, or that at was the last. What the source states wins in this order: has_more,
+// then total or total_pages, then the presence of a next cursor or link. Only where it states nothing an empty page is the
+// end; a short page is so only by stop_on_short, because filters and limits of servers make short pages anywhere.
+// Errors of kind SourceRejected are final, all others mean a malformed page.
+func (g pager) next(c *Client, at State, t turn) (next State, done bool, err error) {
+	next = State{Page: at.Page + 1}
+	if g.Style == "none" {
+		return at, true, nil
+	}
+	stated := false // the source itself said that there is more
+	if g.more != nil {
+		v, err := page.Find(t.body, *g.more)
+		if err != nil {
+			return at, false, err
+		}
+		if v.Kind != page.Missing && v.Kind != page.Null {
+			if !truthy(v) {
+				return at, true, nil
+			}
+			stated = true
+		}
+	}
+	if !stated && g.StopOnShort && int64(t.records) < max(g.Size, 1) {
+		return at, true, nil
+	}
+	switch g.Style {
+	case "page", "offset":
+		now, first := at.Number, g.Start
+		if at.First() {
+			now = g.Start
+		}
+		next.Number = now + 1
+		if g.Style == "offset" {
+			next.Full = at.Full || (g.Size > 0 && int64(t.records) >= g.Size)
+			next.Number = now + g.step(t.records, next.Full)
+		}
+		total, known, err := g.count(t.body)
+		switch {
+		case err != nil:
+			return at, false, err
+		case stated:
+		case known && next.Number-first >= total, !known && t.records == 0:
+			return at, true, nil
+		}
+	case "cursor":
+		next.Value, err = g.text(t.body, "next cursor")
+	case "keyset":
+		if t.records == 0 {
+			return at, true, nil
+		}
+		if next.Value, err = g.key(t.last); err == nil && next.Value == "" {
+			err = fmt.Errorf("the last record has no %s to go on from", g.path)
+		}
+	case "link":
+		next.URL, err = nextLink(t.header.Values("Link")), nil
+	case "next_url":
+		next.URL, err = g.text(t.body, "next URL")
+	}
+	if err != nil {
+		return at, false, err
+	}
+	if next.URL != "" {
+		u, err := c.resolve(t.url, next.URL)
+		if err != nil {
+			return at, false, err
+		}
+		next.URL = u.String()
+	}
+	if next.Value == "" && next.URL == "" && g.Style != "page" && g.Style != "offset" {
+		if stated {
+			return at, false, fmt.Errorf("%s says that there is more, but there is no next %s", g.more, g.Style)
+		}
+		return at, true, nil
+	}
+	return next, false, nil
+}
+
+// step is how far an offset moves on: by the limit once the source has given a page that full; before that by the records
+// received, because the source may cap the limit lower. By the limit too over an empty page that is not the end.
+func (g pager) step(records int, full bool) int64 {
+	if full || records == 0 {
+		return max(g.Size, 1)
+	}
+	return int64(records)
+}
+
+// count reads total_pages or total; a page that leaves it out states nothing.
+func (g pager) count(body []byte) (n int64, known bool, err error) {
+	if g.total == nil {
+		return 0, false, nil
+	}
+	s, err := scalar(body, *g.total, "total")
+	if err != nil || s == "" {
+		return 0, false, err
+	}
+	if n, err = strconv.ParseInt(s, 10, 64); err != nil || n < 0 {
+		return 0, false, fmt.Errorf("the total at %s is not a whole number", g.total)
+	}
+	return n, true, nil
+}
+
+// text reads the value at the style's path: "" when there is none.
+func (g pager) text(doc []byte, what string) (string, error) {
+	if g.path == nil {
+		return "", fmt.Errorf("source.paginate names no path for the %s", what)
+	}
+	return scalar(doc, *g.path, what)
+}
+
+// key reads where the page after the record's begins.
+func (g pager) key(last page.Record) (string, error) {
+	if g.path != nil && g.path.IsKey() {
+		return last.Key, nil
+	}
+	return g.text(last.Raw, "key of the last record")
+}
+
+// scalar reads a string or number as text; missing, null, false and "" give "".
+func scalar(doc []byte, p page.Path, what string) (string, error) {
+	v, err := page.Find(doc, p)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case v.Kind == page.String:
+		return v.Text()
+	case v.Kind == page.Number:
+		return string(v.Raw), nil
+	case v.Kind == page.Missing, v.Kind == page.Null, string(v.Raw) == "false":
+		return "", nil
+	}
+	return "", fmt.Errorf("the %s at %s is a JSON %s: want a string or a number", what, p, v.Kind)
+}
