@@ -1,0 +1,409 @@
+package pipeline
+
+import (
+	"cmp"
+	"fmt"
+	"math/big"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	_ "time/tzdata" // the zones of timestamps mean the same on every machine
+
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/page"
+)
+
+// check holds the rules about several keys together, and sets the defaults that depend on other keys.
+func (r *reader) check() {
+	r.checkSource()
+	r.checkPaginate()
+	r.checkRetry()
+	for i := range r.p.Contract.Fields {
+		r.checkField(&r.p.Contract.Fields[i])
+	}
+	r.checkContract()
+	r.checkChecks()
+	r.checkTarget()
+}
+
+// has reports whether the key is in the file.
+func (r *reader) has(path string) bool { _, ok := r.places[path]; return ok }
+
+// good reports whether none of the values was refused before, so that rules about them make sense.
+func (r *reader) good(paths ...string) bool {
+	return !slices.ContainsFunc(paths, func(p string) bool { return r.bad[p] })
+}
+
+// atKey and atValue report a rule broken at a key of the file, or at its value.
+func (r *reader) atKey(path, instead, what string, args ...any) {
+	r.fault(r.find(path).key, path, instead, what, args...)
+}
+
+func (r *reader) atValue(path, instead, what string, args ...any) {
+	r.fault(r.find(path).value, path, instead, what, args...)
+}
+
+// find is the place of a key, or of the nearest one around it that is in the file.
+func (r *reader) find(path string) places {
+	for {
+		if at, ok := r.places[path]; ok {
+			return at
+		}
+		i := strings.LastIndexByte(path, '.')
+		if i < 0 {
+			return places{place{1, 1}, place{1, 1}}
+		}
+		path = path[:i]
+	}
+}
+
+func (r *reader) checkSource() {
+	s := &r.p.Source
+	if s.Method == "GET" && r.good("source.method") {
+		if r.has("source.body") {
+			r.atKey("source.body", "method: POST with it", "a GET has no body")
+		}
+		if r.has("source.idempotency_header") {
+			r.atKey("source.idempotency_header", "method: POST with it", "a GET may be tried again without a key")
+		}
+	}
+	names := map[string]bool{}
+	for _, h := range s.Headers {
+		path := join("source.headers", h.Name)
+		low := strings.ToLower(h.Name)
+		if names[low] {
+			r.atKey(path, "it once", "the header is there already in other letters")
+		}
+		names[low] = true
+	}
+	if h := s.Auth.Name; s.Auth.Scheme == "header" && names[strings.ToLower(h)] {
+		r.atValue("source.auth.header.name", "it under auth alone", "headers sets %s too", h)
+	}
+	if h := s.IdempotencyHeader; h != "" && names[strings.ToLower(h)] {
+		r.atValue("source.idempotency_header", "it here alone", "headers sets %s too", h)
+	}
+	if s.Auth.Scheme == "query" {
+		r.queryOnce("source.auth.query.name", s.Auth.Name)
+	}
+	if s.NDJSON {
+		for path, value := range map[string]string{
+			"source.records":    s.Records,
+			"source.error_when": s.ErrorWhen,
+			"source.paginate." + s.Paginate.Style + ".has_more": s.Paginate.HasMore,
+			"source.paginate.page.total_pages":                  s.Paginate.Total,
+			"source.paginate.offset.total":                      s.Paginate.Total,
+			"source.paginate.cursor.next":                       s.Paginate.Path,
+			"source.paginate.next_url.path":                     s.Paginate.Path,
+		} {
+			if value != "" && r.has(path) {
+				r.atKey(path, "the file without it", "a body of ndjson has no document around its records to look into")
+			}
+		}
+	}
+	if r.has("source.cursor_expired") && len(s.CursorExpired.Status) == 0 && s.CursorExpired.Body == "" && r.good("source.cursor_expired.status", "source.cursor_expired.body", "source.cursor_expired") {
+		r.atKey("source.cursor_expired", "status, body or both", "neither status nor body is given")
+	}
+	if u, err := url.Parse(s.URL); err == nil && s.Budget.Name == "" {
+		s.Budget.Name = strings.ToLower(u.Host)
+	}
+}
+
+// queryOnce reports a query parameter that two keys would set.
+func (r *reader) queryOnce(path, name string) {
+	for _, q := range r.p.Source.Query {
+		if q.Name == name && name != "" {
+			r.atValue(path, "it in one place", "query sets %s too", quote(name))
+		}
+	}
+}
+
+func (r *reader) checkPaginate() {
+	g := &r.p.Source.Paginate
+	if g.Style == "" {
+		g.Style = "none"
+	}
+	if g.MaxPages == 0 {
+		g.MaxPages = 10_000
+	}
+	base := "source.paginate." + g.Style + "."
+	sizeParam, size := base+"size_param", base+"size"
+	if g.Style == "offset" {
+		sizeParam, size = base+"limit_param", base+"limit"
+	}
+	r.queryOnce(base+"param", g.Param)
+	r.queryOnce(sizeParam, g.SizeParam)
+	if g.Param != "" && g.Param == g.SizeParam {
+		r.atValue(sizeParam, "two parameters", "%s carries the position already", quote(g.Param))
+	}
+	if a := r.p.Source.Auth; a.Scheme == "query" && a.Name != "" && (a.Name == g.Param || a.Name == g.SizeParam) {
+		r.atValue("source.auth.query.name", "another parameter", "paginate sets %s too", quote(a.Name))
+	}
+	if !r.good(size) {
+		return
+	}
+	last := size[strings.LastIndexByte(size, '.')+1:]
+	if g.SizeParam != "" && g.Size == 0 {
+		r.atKey(sizeParam, last+" with it", "the size of a page is missing")
+	}
+	if g.StopOnShort && g.Size == 0 {
+		r.atKey(base+"stop_on_short", last+" with it", "nothing says how many records a full page has")
+	}
+}
+
+func (r *reader) checkRetry() {
+	t := r.p.Source.Retry
+	if t.Cap < t.Base && r.good("source.retry.cap", "source.retry.base") {
+		at := "source.retry.cap"
+		if !r.has(at) {
+			at = "source.retry.base"
+		}
+		r.atValue(at, "a cap of at least base", "cap (%s) is less than base (%s)", t.Cap, t.Base)
+	}
+	if t.MaxWait < t.InlineWait && r.good("source.retry.max_wait", "source.retry.inline_wait") {
+		at := "source.retry.max_wait"
+		if !r.has(at) {
+			at = "source.retry.inline_wait"
+		}
+		r.atValue(at, "a max_wait of at least inline_wait", "max_wait (%s) is less than inline_wait (%s)", t.MaxWait, t.InlineWait)
+	}
+}
+
+// number is how integers and decimals stand in a pipeline file: without exponent and superfluous zeros in front.
+var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?$`)
+
+// order gives the place of a value among those of its type, or says why it is none.
+func order(typ, text string) (*big.Rat, error) {
+	switch typ {
+	case "integer", "decimal":
+		if !number.MatchString(text) || typ == "integer" && strings.Contains(text, ".") {
+			return nil, fmt.Errorf("%s is no %s", quote(text), typ)
+		}
+		if digits := len(strings.Trim(strings.Replace(text, ".", "", 1), "-0")); digits > etl.MaxDigits {
+			return nil, fmt.Errorf("%s has more than %d digits", quote(text), etl.MaxDigits)
+		}
+		n, ok := new(big.Rat).SetString(text)
+		if !ok {
+			return nil, fmt.Errorf("%s is no %s", quote(text), typ)
+		}
+		return n, nil
+	case "timestamp", "date":
+		layout := time.RFC3339Nano
+		if typ == "date" {
+			layout = time.DateOnly
+		}
+		t, err := time.Parse(layout, text)
+		if err != nil {
+			return nil, fmt.Errorf("%s is no %s like %s", quote(text), typ, map[string]string{"timestamp": "2026-11-30T10:00:00Z", "date": "2026-11-30"}[typ])
+		}
+		return new(big.Rat).SetFrac64(t.Unix(), 1).Add(new(big.Rat).SetInt64(t.Unix()), big.NewRat(int64(t.Nanosecond()), int64(time.Second))), nil
+	case "boolean":
+		if text != "true" && text != "false" {
+			return nil, fmt.Errorf("%s is neither true nor false", quote(text))
+		}
+	}
+	return new(big.Rat), nil
+}
+
+func (r *reader) checkField(f *Field) {
+	base := join("contract.fields", f.Name)
+	if f.From == "" {
+		f.From = page.Member(f.Name).String()
+	}
+	if !r.good(base, base+".type") {
+		return
+	}
+	for _, k := range fieldRows() {
+		if k.only != nil && r.has(join(base, k.key)) && !slices.Contains(k.only, f.Type) {
+			r.atKey(join(base, k.key), "it for "+strings.Join(k.only, ", ")+" only, or leave it out,", "a %s has no %s", f.Type, k.key)
+			return
+		}
+	}
+	r.checkValues(f, base)
+	if f.Type == "list" && f.Items == "" && r.good(base+".items") {
+		r.atKey(base, "items: and the type of the elements with it", "a list without items")
+	}
+	if f.MinLen != nil && f.MaxLen != nil && *f.MinLen > *f.MaxLen {
+		r.atValue(base+".max_length", "at least min_length", "max_length is less than min_length")
+	}
+	if slices.Contains(f.Clean, "lower") && slices.Contains(f.Clean, "upper") {
+		r.atValue(base+".clean", "one of them", "lower and upper undo each other")
+	}
+	if f.Required && f.Default != nil {
+		r.atKey(base+".default", "one of the two", "a required value has no default")
+	}
+	if f.Type == "timestamp" {
+		r.checkTime(f, base)
+	}
+}
+
+// checkValues holds const, default, enum, min and max against the type and one another.
+func (r *reader) checkValues(f *Field, base string) {
+	if f.Const != nil {
+		for _, k := range []string{"default", "enum", "min", "max"} {
+			if r.has(base + "." + k) {
+				r.atKey(base+"."+k, "const alone", "a constant has no %s", k)
+			}
+		}
+	}
+	values := map[string]*big.Rat{}
+	for _, v := range []struct {
+		key  string
+		text *string
+	}{{"const", f.Const}, {"default", f.Default}, {"min", f.Min}, {"max", f.Max}} {
+		if v.text == nil {
+			continue
+		}
+		n, err := order(f.Type, *v.text)
+		if err != nil {
+			r.atValue(base+"."+v.key, "a value of type "+f.Type, "%s", err)
+			continue
+		}
+		values[v.key] = n
+	}
+	for i, text := range f.Enum {
+		if _, err := order(f.Type, text); err != nil {
+			r.atValue(fmt.Sprintf("%s.enum[%d]", base, i), "a value of type "+f.Type, "%s", err)
+		}
+	}
+	less := func(a, b string) bool {
+		return values[a] != nil && values[b] != nil && values[a].Cmp(values[b]) < 0
+	}
+	if less("max", "min") {
+		r.atValue(base+".max", "at least min", "max (%s) is less than min (%s)", *f.Max, *f.Min)
+	}
+	if less("default", "min") || less("max", "default") {
+		r.atValue(base+".default", "a value within min and max", "the default is out of range")
+	}
+	if f.Default != nil && f.Enum != nil && !slices.Contains(f.Enum, *f.Default) {
+		r.atValue(base+".default", "one of enum's values", "the default is none of enum's values")
+	}
+}
+
+func (r *reader) checkTime(f *Field, base string) {
+	if f.Layout != "" && f.Unit != "" {
+		r.atKey(base+".layout", "one of the two", "unit says already how the instant is written")
+	}
+	if f.Layout == "" {
+		f.Unit = cmp.Or(f.Unit, "rfc3339")
+	}
+	zoned := strings.Contains(f.Layout, "Z07") || strings.Contains(f.Layout, "-07") || strings.Contains(f.Layout, "MST")
+	if f.Layout != "" {
+		then := time.Date(1987, 10, 24, 21, 43, 56, 0, time.UTC)
+		if got, err := time.Parse(f.Layout, then.Format(f.Layout)); err != nil || got.Year() != 1987 || got.YearDay() != then.YearDay() {
+			r.atValue(base+".layout", "a layout like 2006-01-02 15:04:05", "%s does not give year, month and day", quote(f.Layout))
+		}
+	}
+	if !r.has(base + ".zone") {
+		return
+	}
+	switch _, err := time.LoadLocation(f.Zone); {
+	case f.Layout == "" && r.good(base+".layout"):
+		r.atKey(base+".zone", "it with a layout", "unit %s has a zone of its own", f.Unit)
+	case zoned:
+		r.atKey(base+".zone", "one of the two", "the layout has a zone already")
+	case err != nil, f.Zone == "Local":
+		r.atValue(base+".zone", "an IANA name like Europe/Berlin", "%s is no time zone", quote(f.Zone))
+	}
+}
+
+func (r *reader) column(name string) *Field {
+	i := slices.IndexFunc(r.p.Contract.Fields, func(f Field) bool { return f.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.p.Contract.Fields[i]
+}
+
+// declared finds the column that a key names, or reports that there is none.
+func (r *reader) declared(path, name string) *Field {
+	f := r.column(name)
+	if f != nil || !r.good("contract.fields") || !r.has("contract.fields") {
+		return f
+	}
+	names := make([]string, len(r.p.Contract.Fields))
+	for i, f := range r.p.Contract.Fields {
+		names[i] = f.Name
+	}
+	r.atValue(path, cmp.Or(nearest(name, names), "a name that stands under fields"), "%s is not among fields", quote(name))
+	return nil
+}
+
+func (r *reader) checkContract() {
+	c := r.p.Contract
+	if r.good("contract.key") {
+		for i, name := range c.Key {
+			path := fmt.Sprintf("contract.key[%d]", i)
+			f := r.declared(path, name)
+			if f == nil || !r.good(join("contract.fields", name)+".type") {
+				continue
+			}
+			if f.Type == "document" || f.Type == "list" {
+				r.atValue(path, "a field of another type", "a %s cannot be part of a key", f.Type)
+			}
+			r.always(name, "the key")
+		}
+	}
+	if c.Version != "" && r.good("contract.version") {
+		if f := r.declared("contract.version", c.Version); f != nil && r.good(join("contract.fields", c.Version)+".type") {
+			if f.Type != "timestamp" && f.Type != "integer" {
+				r.atValue("contract.version", "a field of type timestamp or integer, or no version,", "%s is a %s", quote(c.Version), f.Type)
+			}
+			r.always(c.Version, "the version")
+		}
+	}
+}
+
+// always reports a field of key or version that says it may be missing.
+func (r *reader) always(name, of string) {
+	path := join("contract.fields", name) + ".required"
+	if f := r.column(name); r.has(path) && r.good(path) && !f.Required {
+		r.atValue(path, "true, or leave it out,", "a field of %s is always required", of)
+	}
+}
+
+func (r *reader) checkChecks() {
+	c := r.p.Checks
+	if c.MinRecords != nil && c.MaxRecords != nil && *c.MinRecords > *c.MaxRecords {
+		r.atValue("checks.max_records", "at least min_records", "max_records is less than min_records")
+	}
+	if f := r.column(r.p.Contract.Version); c.MaxAge > 0 && r.good("contract.version") && (f == nil || f.Type != "timestamp") {
+		r.atKey("checks.max_age", "the file without it, or a version of type timestamp,", "without a timestamp as version nothing has an age")
+	}
+}
+
+func (r *reader) checkTarget() {
+	t, key := r.p.Target, r.p.Contract.Key
+	if !r.good("contract.key", "target.partition", "target.sort") || len(key) == 0 {
+		return
+	}
+	if len(t.Partition) == 0 {
+		if len(t.Sort) > 0 {
+			r.atKey("target.sort", "partition with it", "sort without partition")
+		}
+		if r.has("target.partition") {
+			r.atValue("target.partition", "at least one element", "the list is empty")
+		}
+		return
+	}
+	for _, list := range []struct {
+		path  string
+		names []string
+	}{{"target.partition", t.Partition}, {"target.sort", t.Sort}} {
+		for i, name := range list.names {
+			path := fmt.Sprintf("%s[%d]", list.path, i)
+			switch {
+			case !slices.Contains(key, name):
+				r.atValue(path, cmp.Or(nearest(name, key), "fields of contract.key only"), "%s is not part of contract.key", quote(name))
+			case list.path == "target.sort" && slices.Contains(t.Partition, name):
+				r.atValue(path, "it in one of the two", "%s is in partition already", quote(name))
+			}
+		}
+	}
+	for _, name := range key {
+		if !slices.Contains(t.Partition, name) && !slices.Contains(t.Sort, name) {
+			r.atKey("target.partition", "every field of contract.key into partition or sort", "%s of contract.key is in neither partition nor sort", quote(name))
+		}
+	}
+}
