@@ -21,14 +21,9 @@ type Fields struct {
 type node struct {
 	path     Path
 	paths    []int // that end here
-	members  []member
-	elements []*node // by step.index
-	seen     uint64  // the pass that met it last
-}
-
-type member struct {
-	name string
-	node *node
+	members  map[string]*node
+	elements map[int]*node
+	seen     uint64 // the pass that met it last
 }
 
 // NewFields prepares the lookup of paths; @key is never found.
@@ -49,21 +44,21 @@ func NewFields(paths []Path) *Fields {
 
 // child finds or makes the node one step on.
 func (n *node) child(st step, path Path) *node {
-	for _, m := range n.members {
-		if st.index < 0 && m.name == st.name {
-			return m.node
-		}
+	c := n.members[st.name]
+	if st.index >= 0 {
+		c = n.elements[st.index]
 	}
-	for _, e := range n.elements {
-		if st.index >= 0 && e.path.steps[len(e.path.steps)-1].index == st.index {
-			return e
-		}
+	switch {
+	case c != nil:
+		return c
+	case n.members == nil:
+		n.members, n.elements = map[string]*node{}, map[int]*node{}
 	}
-	c := &node{path: path}
-	if st.index < 0 {
-		n.members = append(n.members, member{st.name, c})
+	c = &node{path: path}
+	if st.index >= 0 {
+		n.elements[st.index] = c
 	} else {
-		n.elements = append(n.elements, c)
+		n.members[st.name] = c
 	}
 	return c
 }
@@ -124,7 +119,6 @@ func (f *Fields) object(i int, n *node) int {
 		return -1
 	}
 	for first := true; ; first = false {
-		start := s.space(i)
 		name, at, more := s.name(i, first)
 		if at < 0 || !more {
 			return at
@@ -134,11 +128,14 @@ func (f *Fields) object(i int, n *node) int {
 			var whole bool
 			f.text, whole, _ = appendUnescaped(f.text, name)
 			if !whole && n == &f.root {
-				return s.fail(CodeSurrogate, start, "a name holds half a surrogate pair")
+				if i = s.space(i); s.data[i] == ',' {
+					i = s.space(i + 1)
+				}
+				return s.fail(CodeSurrogate, i, "a name holds half a surrogate pair")
 			}
 			name = f.text[mark:len(f.text):len(f.text)]
 		}
-		switch c := n.find(name); {
+		switch c := n.members[string(name)]; {
 		case c != nil && c.seen == f.pass:
 			f.duplicate(c.path)
 			i = s.skip(at)
@@ -172,7 +169,7 @@ func (f *Fields) array(i int, n *node) int {
 		if at < 0 || !more {
 			return at
 		}
-		if c := n.at(k); c != nil {
+		if c := n.elements[k]; c != nil {
 			i = f.value(at, c)
 		} else {
 			i = s.skip(at)
@@ -187,26 +184,6 @@ func (f *Fields) duplicate(p Path) {
 	if f.dup == "" {
 		f.dup = p.String()
 	}
-}
-
-// find is the member of that name.
-func (n *node) find(name []byte) *node {
-	for i := range n.members {
-		if n.members[i].name == string(name) {
-			return n.members[i].node
-		}
-	}
-	return nil
-}
-
-// at is the element of that index.
-func (n *node) at(index int) *node {
-	for _, e := range n.elements {
-		if e.path.steps[len(e.path.steps)-1].index == index {
-			return e
-		}
-	}
-	return nil
 }
 
 // nameSet is a set of names that is emptied often and refilled without allocating. Names come from outside, so the hash

@@ -1,10 +1,13 @@
 package page_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/onceload/onceload/pkg/page"
 )
@@ -128,5 +131,176 @@ func TestRecordsFaults(t *testing.T) {
 				t.Errorf("got %s %v; want %s at line %d, column %d (offset %d): …%s…", f.Code, f, tt.code, tt.line, tt.column, tt.offset, tt.msg)
 			}
 		})
+	}
+}
+
+func TestRecordsYieldStops(t *testing.T) {
+	stop := errors.New("stop")
+	for _, l := range []page.Layout{{}, {Map: true}, {NDJSON: true}} {
+		body := map[bool]string{false: `[1,2,3`, true: "1\n2\n{"}[l.NDJSON]
+		if l.Map {
+			body = `{"a":1,"b":2,`
+		}
+		n, err := l.Records([]byte(body), func(r page.Record) error {
+			if r.Index == 1 {
+				return stop
+			}
+			return nil
+		})
+		if n != 1 || !errors.Is(err, stop) {
+			t.Errorf("%+v: got %d, %v; want 1, the error of yield", l, n, err)
+		}
+	}
+}
+
+func TestRecordsLayoutsThatCannotBe(t *testing.T) {
+	for _, l := range []page.Layout{{Path: path(t, "@key")}, {NDJSON: true, Path: path(t, "data")}, {NDJSON: true, Map: true}} {
+		if _, err := l.Records([]byte("[]"), nil); err == nil || !strings.Contains(err.Error(), "NDJSON") {
+			t.Errorf("%+v: %v", l, err)
+		}
+	}
+}
+
+// R9: a key that is no text is one bad record, not a bad page; the reader can tell.
+func TestRecordsKeyOfHalfAPair(t *testing.T) {
+	got, err := collect(page.Layout{Map: true}, `{"a\ud800b":1,"\ud83d\ude00":2}`)
+	if want := "a\xed\xa0\x80b=1|😀=2"; err != nil || got != want || utf8.ValidString(got) {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+// A record's slice must not reach beyond it: appending to it would overwrite the page.
+func TestRecordsRawHasNoRoom(t *testing.T) {
+	for _, l := range []page.Layout{{}, {NDJSON: true}} {
+		_, err := l.Records([]byte("[[1,2]]"), func(r page.Record) error {
+			if cap(r.Raw) != len(r.Raw) {
+				t.Errorf("record %s has room for %d bytes", r.Raw, cap(r.Raw))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRecordsAllocates(t *testing.T) {
+	few, many := orders(10), orders(2000)
+	lines := bytes.ReplaceAll(many[len(`{"data":[`):bytes.LastIndexByte(many, ']')], []byte(`},{"order_id"`), []byte("}\n{\"order_id\""))
+	nothing := func(page.Record) error { return nil }
+	count := func(l page.Layout, body []byte) float64 {
+		return testing.AllocsPerRun(10, func() {
+			if _, err := l.Records(body, nothing); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	data := page.Layout{Path: path(t, "data")}
+	if a, b := count(data, few), count(data, many); a > 1 || b > 1 {
+		t.Errorf("%v allocations for 10 records, %v for 2,000; want at most 1 for any number", a, b)
+	}
+	if a := count(page.Layout{NDJSON: true}, lines); a > 1 {
+		t.Errorf("%v allocations for 2,000 lines, want at most 1", a)
+	}
+}
+
+// FuzzRecords: a body passes if and only if encoding/json and utf8 pass it, and what is yielded is the page again.
+func FuzzRecords(f *testing.F) {
+	for _, s := range []string{`[1,2.5e3,"a\u00e9",{"b":[null,true]}]`, `{"a":1,"b":{}}`, "1\n{}\r\n\n[]", `["\ud800"]`, "[\"\xff\"]", "\ufeff[]", ` { "k" : [ ] } `, "[\x00", `[01]`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		plain := bytes.TrimPrefix(body, []byte("\ufeff"))
+		if bytes.Count(plain, []byte("["))+bytes.Count(plain, []byte("{")) >= page.MaxDepth {
+			return // encoding/json goes deeper
+		}
+		fits := json.Valid(plain) && utf8.Valid(plain)
+		var raws [][]byte
+		var keys []string
+		n, err := page.Layout{Map: true}.Records(body, func(r page.Record) error {
+			raws, keys = append(raws, r.Raw), append(keys, r.Key)
+			return nil
+		})
+		var fault *page.Fault
+		if err != nil && !errors.As(err, &fault) {
+			t.Fatalf("%v is no fault", err)
+		}
+		if got := fault == nil || !fault.Text(); got != fits {
+			t.Fatalf("fault %v, want good = %v", fault, fits)
+		}
+		if fault != nil && (fault.Offset < 0 || fault.Offset > len(body) || fault.Line < 1 || fault.Column < 1 || fault.Msg == "") {
+			t.Fatalf("the fault has no place: %+v", *fault)
+		}
+		if n != len(raws) {
+			t.Fatalf("%d yielded, %d counted", len(raws), n)
+		}
+		if err == nil {
+			sameRecords(t, plain, raws, keys)
+		}
+		sameLines(t, plain)
+	})
+}
+
+// sameRecords checks what was yielded of a good page against encoding/json.
+func sameRecords(t *testing.T, plain []byte, raws [][]byte, keys []string) {
+	t.Helper()
+	joined := append(append([]byte{'['}, bytes.Join(raws, []byte{','})...), ']')
+	var got, want []json.RawMessage
+	if err := json.Unmarshal(joined, &got); err != nil || len(got) != len(raws) {
+		t.Fatalf("the records joined are %d values, want %d: %v", len(got), len(raws), err)
+	}
+	if json.Unmarshal(plain, &want) == nil {
+		if len(want) != len(raws) {
+			t.Fatalf("%d records, encoding/json has %d", len(raws), len(want))
+		}
+		for i := range want {
+			if !bytes.Equal(want[i], raws[i]) {
+				t.Fatalf("record %d is %q, encoding/json has %q", i, raws[i], want[i])
+			}
+		}
+		return
+	}
+	members := map[string]json.RawMessage{} // of a name that stands twice encoding/json keeps the last
+	if err := json.Unmarshal(plain, &members); err != nil {
+		t.Fatal(err)
+	}
+	mine := map[string]json.RawMessage{}
+	for i, k := range keys {
+		if !utf8.ValidString(k) {
+			return // encoding/json replaces what is no text
+		}
+		mine[k] = raws[i]
+	}
+	if len(mine) != len(members) {
+		t.Fatalf("%d keys, encoding/json has %d", len(mine), len(members))
+	}
+	for k, raw := range members {
+		if !bytes.Equal(mine[k], raw) {
+			t.Fatalf("record %q is %q, encoding/json has %q", k, mine[k], raw)
+		}
+	}
+}
+
+// sameLines checks the reading of NDJSON against encoding/json line by line.
+func sameLines(t *testing.T, body []byte) {
+	t.Helper()
+	var want [][]byte
+	good := true
+	for line := range bytes.SplitSeq(bytes.TrimPrefix(body, []byte("\ufeff")), []byte{'\n'}) {
+		if line = bytes.Trim(line, " \t\r"); len(line) > 0 {
+			want = append(want, line)
+			good = good && json.Valid(line) && utf8.Valid(line)
+		}
+	}
+	var got [][]byte
+	_, err := page.Layout{NDJSON: true}.Records(body, func(r page.Record) error {
+		got = append(got, r.Raw)
+		return nil
+	})
+	if (err == nil) != good {
+		t.Fatalf("as lines: %v, want good = %v", err, good)
+	}
+	if good && !bytes.Equal(bytes.Join(got, []byte{'\n'}), bytes.Join(want, []byte{'\n'})) {
+		t.Fatalf("as lines: %q, want %q", got, want)
 	}
 }
