@@ -61,9 +61,11 @@ const (
 	HistoryLimit = 25000
 )
 
-// weight is how many events Step Functions writes where this package records one: a started task has one more there.
+// weight is how many events Step Functions writes where this package records one: a try of a task has one more there
+// (started), and so has a Map.
 func weight(eventType string) int {
-	if eventType == TaskScheduled {
+	switch eventType {
+	case TaskScheduled, MapStateEntered:
 		return 2
 	}
 	return 1

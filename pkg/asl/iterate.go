@@ -79,7 +79,7 @@ func (v *visit) iterations(ctx context.Context, since []Event) ([]any, error) {
 	}
 	wg.Wait()
 	if first == nil && ctx.Err() != nil {
-		first = errAborted // before any iteration could begin
+		first = errAborted // between two iterations: some never began
 	}
 	return results, first
 }

@@ -226,15 +226,18 @@ func (p *parser) seconds(o *object, name string, absent, least int) time.Duratio
 	return time.Duration(o.integer(name, absent, least, maxSeconds)) * time.Second
 }
 
-// readPath takes a path that must be there.
+// readPath takes a path into the input that must be there.
 func (o *object) readPath(name string) path {
 	s := o.text(name)
 	if s == "" {
 		return path{}
 	}
 	p, err := parsePath(s)
-	if err != nil {
+	switch {
+	case err != nil:
 		o.p.fault(o.place(name), "%w", err)
+	case p.context:
+		o.p.fault(o.place(name), "path %q: the context object is not supported here", s)
 	}
 	return p
 }
@@ -251,9 +254,6 @@ func (o *object) resultPath() *path {
 		return nil
 	}
 	p := o.readPath(name)
-	if p.context {
-		o.p.fault(o.place(name), "the context object cannot be written")
-	}
 	return &p
 }
 
@@ -320,7 +320,7 @@ func (p *parser) state(o *object, name string, inner bool) *state {
 	case "":
 		return s
 	case "Pass":
-		s.parameters = o.template("Parameters")
+		s.parameters = o.template("Parameters", inner)
 		if v, ok := o.take("Result"); ok {
 			s.result = v
 			if s.parameters != nil {
@@ -333,7 +333,7 @@ func (p *parser) state(o *object, name string, inner bool) *state {
 		o.next(s)
 	case "Task":
 		s.resource = o.text("Resource")
-		s.parameters = o.template("Parameters")
+		s.parameters = o.template("Parameters", inner)
 		s.resultPath = o.resultPath()
 		s.retry = o.retry()
 		s.catch = o.catch()
@@ -354,7 +354,7 @@ func (p *parser) state(o *object, name string, inner bool) *state {
 			return s
 		}
 		s.path = o.readPath("ItemsPath")
-		s.selector = o.template("ItemSelector")
+		s.selector = o.template("ItemSelector", true)
 		s.concurrent = o.integer("MaxConcurrency", 1, 1, 1000)
 		s.resultPath = o.resultPath()
 		if v, ok := o.take("ItemProcessor"); ok {
@@ -404,8 +404,8 @@ func (o *object) next(s *state) {
 	}
 }
 
-// template takes a payload template, nil if it is not there.
-func (o *object) template(name string) *template {
+// template takes a payload template, nil if it is not there. inMap: there is a Map item in the context object.
+func (o *object) template(name string, inMap bool) *template {
 	v, ok := o.take(name)
 	if !ok {
 		return nil
@@ -413,11 +413,11 @@ func (o *object) template(name string) *template {
 	if _, ok := v.(map[string]any); !ok {
 		o.p.fault(o.place(name), "want an object")
 	}
-	t := o.p.template(o.place(name), v)
+	t := o.p.template(o.place(name), v, inMap)
 	return &t
 }
 
-func (p *parser) template(at string, v any) template {
+func (p *parser) template(at string, v any, inMap bool) template {
 	object, ok := v.(map[string]any)
 	if !ok {
 		if list, ok := v.([]any); ok && hasPath(list) {
@@ -433,7 +433,7 @@ func (p *parser) template(at string, v any) template {
 			p.fault(here, "stands there twice, with and without .$")
 		}
 		if !isPath {
-			t.members[plain] = p.template(here, object[name])
+			t.members[plain] = p.template(here, object[name], inMap)
 			continue
 		}
 		s, ok := object[name].(string)
@@ -445,6 +445,9 @@ func (p *parser) template(at string, v any) template {
 		if err != nil {
 			p.fault(here, "%w", err)
 			continue
+		}
+		if found.context && found.names[0] == "Map" && !inMap {
+			p.fault(here, "path %q: there is no Map item here", s)
 		}
 		t.members[plain] = template{path: &found}
 	}

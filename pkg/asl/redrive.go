@@ -12,8 +12,8 @@ import (
 var ErrNotRedrivable = errors.New("the execution cannot be redriven")
 
 // Redrive goes on with an execution that ended without success, or whose process died, from its history; what that
-// means for each type of state stands in the package comment. The execution must not be running. Its ID, name, input
-// and start are the history's where the given ones are empty. The result and the error are those of [Machine.Run].
+// means for each type of state stands in the package comment. The execution must not be running. Its input is the
+// history's, and so is its start if e has none. The result and the error are those of [Machine.Run].
 func (m *Machine) Redrive(ctx context.Context, e Execution, history []Event, o Options) (Result, error) {
 	r := &run{m: m, o: o.withDefaults(), e: e}
 	if len(history) == 0 || history[0].Type != ExecutionStarted {
@@ -103,7 +103,10 @@ func (g graph) locate(history []Event, path string, input any) (position, error)
 		}
 		next = c.next
 	}
-	return position{state: next, input: out, over: next == ""}, nil
+	if next == "" {
+		return position{state: s.name, input: out, over: true}, nil
+	}
+	return position{state: next, input: out}, nil
 }
 
 func payload(id int64, raw json.RawMessage) (any, error) {

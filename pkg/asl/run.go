@@ -121,7 +121,7 @@ type position struct {
 	input   any
 	resumed bool    // the state was entered before and not exited
 	since   []Event // what happened in it, if resumed
-	over    bool    // there is no state left; input is the walk's output
+	over    bool    // state was the last one; input is the walk's output
 }
 
 // iteration is the Map iteration a walk belongs to; nil outside of Maps.
@@ -154,6 +154,7 @@ func (r *run) drive(ctx context.Context, from position) (Result, error) {
 	if r.m.timeout > 0 {
 		r.deadline = r.o.Now().Add(r.m.timeout)
 	}
+	r.at = from.state
 	out, err := r.walk(ctx, r.m.graph, from, nil)
 	return r.end(ctx, out, err)
 }
@@ -190,7 +191,10 @@ func (r *run) end(ctx context.Context, out any, err error) (Result, error) {
 // walk goes from state to state until the graph ends, and returns its output. An error is an *Error when a state failed
 // for good, errAborted, errTimedOut, or a trouble of our own.
 func (r *run) walk(ctx context.Context, g graph, at position, it *iteration) (any, error) {
-	for !at.over {
+	if at.over {
+		return at.input, nil
+	}
+	for {
 		if err := r.check(ctx); err != nil {
 			return nil, err
 		}
@@ -209,9 +213,11 @@ func (r *run) walk(ctx context.Context, g graph, at position, it *iteration) (an
 		if err := v.exit(ctx, out); err != nil {
 			return nil, err
 		}
-		at = position{state: next, input: out, over: next == ""}
+		if next == "" {
+			return out, nil
+		}
+		at = position{state: next, input: out}
 	}
-	return at.input, nil
 }
 
 // check says why the execution may not go on, if so.
