@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,13 +31,17 @@ func (c *Client) authorize(ctx context.Context, req *http.Request) error {
 	if c.secret == "" {
 		s, err := c.o.Secret(ctx, a.Secret)
 		if err != nil {
-			return fmt.Errorf("secret %s: %w", a.Secret, err)
+			if classified := (*etl.Error)(nil); errors.As(err, &classified) {
+				return fmt.Errorf("secret %s: %w", a.Secret, err)
+			}
+			return etl.Errorf(etl.SourceRejected, "secret %s: %w", a.Secret, err)
 		}
-		// A secret kept in a file ends in a line break.
-		if c.secret = strings.TrimRight(s, "\r\n"); c.secret == "" {
-			return etl.Errorf(etl.SourceRejected, "secret %s is empty", a.Secret)
+		s = strings.TrimRight(s, "\r\n") // one kept in a file ends in a line break
+		if s == "" || strings.ContainsAny(s, "\r\n\x00") {
+			return etl.Errorf(etl.SourceRejected, "secret %s is empty or has more than one line", a.Secret)
 		}
-		c.hide(c.secret)
+		c.secret = s
+		c.hide(s)
 	}
 	switch a.Scheme {
 	case "bearer":

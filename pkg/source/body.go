@@ -18,8 +18,9 @@ import (
 
 // tooSlow is the cause of an attempt's end by one of our own limits.
 type tooSlow struct {
-	limit time.Duration
-	what  string
+	limit    time.Duration
+	what     string
+	deadline bool // of the call, not of the attempt
 }
 
 func (e *tooSlow) Error() string { return fmt.Sprintf("over the limit of %s for %s", e.limit, e.what) }
@@ -72,6 +73,9 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// maxGuess bounds the room made for a body before it is there: its Content-Length may lie.
+const maxGuess = 8 << 20
+
 // read takes the whole body, gzip undone, at most limit bytes of it.
 func (c *Client) read(ctx context.Context, cancel context.CancelCauseFunc, k call, resp *http.Response, limit int64) ([]byte, *fault) {
 	idle := c.o.Timeouts.Idle
@@ -101,12 +105,13 @@ func (c *Client) read(ctx context.Context, cancel context.CancelCauseFunc, k cal
 		size = resp.ContentLength
 	}
 	// Room for one read more, so that the end of the body does not double the buffer.
-	buf := bytes.NewBuffer(make([]byte, 0, min(size, limit)+bytes.MinRead))
+	buf := bytes.NewBuffer(make([]byte, 0, min(size, limit, maxGuess)+bytes.MinRead))
 	if _, err := buf.ReadFrom(io.LimitReader(in, limit+1)); err != nil {
 		return buf.Bytes(), failed(err)
 	}
 	if int64(buf.Len()) > limit {
 		return buf.Bytes()[:limit], permanent(etl.Errorf(etl.BatchTooLarge, "%s: page over limit of %d bytes: ask for fewer records a page, or raise source.max_bytes", k.endpoint(), limit))
 	}
+	c.sizeWas = buf.Len()
 	return buf.Bytes(), nil
 }

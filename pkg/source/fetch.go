@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,10 @@ func (c *Client) Fetch(ctx context.Context, r Request) (Page, Stats, error) {
 			// The token may have been withdrawn before its time: a refusal of it did nothing, so this is no second attempt.
 			renewed, c.token = true, token{}
 			continue
+		}
+		if slow := (*tooSlow)(nil); errors.As(f.err, &slow) && slow.deadline {
+			// Cut by our own deadline, which says nothing about the source: not counted.
+			return Page{}, stats, &Wait{Until: c.o.Now(), Reason: f.err.Error()}
 		}
 		stats.Attempts++
 		if stats.Attempts > r.Tried+1 {
@@ -182,8 +187,11 @@ func transient(err error) *fault { return &fault{err: err, transient: true} }
 func (c *Client) attempt(ctx context.Context, k call, r Request) (Page, *fault) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	limit := min(c.o.Timeouts.Request, c.timeLeft(ctx))
-	defer time.AfterFunc(limit, func() { cancel(&tooSlow{limit: limit, what: "the whole request"}) }).Stop()
+	slow := &tooSlow{limit: c.o.Timeouts.Request, what: "the whole request"}
+	if left := c.timeLeft(ctx); left < slow.limit {
+		slow = &tooSlow{limit: left, what: "what is left of this call", deadline: true}
+	}
+	defer time.AfterFunc(slow.limit, func() { cancel(slow) }).Stop()
 
 	resp, f := c.exchange(ctx, k)
 	if f != nil {
@@ -302,9 +310,8 @@ func (e *MalformedError) Unwrap() error { return e.Err }
 func (c *Client) malformed(k call, resp *http.Response, body []byte, why error) *fault {
 	var text *page.Fault
 	known := errors.As(why, &text)
-	start := strings.TrimLeft(string(body[:min(len(body), 512)]), "\ufeff \t\r\n")
-	switch {
-	case start == "" && len(body) < 512:
+	switch start := bytes.TrimLeft(body, "\ufeff \t\r\n"); {
+	case len(start) == 0:
 		why = errors.New("the body is empty")
 	case start[0] == '<':
 		why = errors.New("HTML or XML instead of JSON")

@@ -83,9 +83,10 @@ type turn struct {
 	last    page.Record // for keyset
 }
 
-// next says where the page after at stands, or that at was the last. What the source states wins in this order: has_more,
-// then total or total_pages, then the presence of a next cursor or link. Only where it states nothing an empty page is the
-// end; a short page is so only by stop_on_short, because filters and limits of servers make short pages anywhere.
+// next says where the page after at stands, or that at was the last. has_more rules where the page has it; then a page that
+// is short ends it if stop_on_short says so, and only then, because filters and limits of servers make short pages
+// anywhere; then total or total_pages, or the absence of a next cursor or link. An empty page is the end where the source
+// states nothing else.
 // Errors of kind SourceRejected are final, all others mean a malformed page.
 func (g pager) next(c *Client, at State, t turn) (next State, done bool, err error) {
 	next = State{Page: at.Page + 1}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -30,8 +31,7 @@ func faultOf(ctx context.Context, k call, err error) *fault {
 	err = cause(err)
 	var classified *etl.Error
 	if errors.As(err, &classified) {
-		f := &fault{err: err, transient: classified.Kind.Info().Transient}
-		return f
+		return &fault{err: fmt.Errorf("%s: %w", k.endpoint(), err), transient: classified.Kind.Info().Transient}
 	}
 	if slow := (*tooSlow)(nil); errors.As(context.Cause(ctx), &slow) {
 		err = slow
