@@ -102,12 +102,39 @@ func (r *reader) checkSource() {
 			}
 		}
 	}
-	if r.has("source.cursor_expired") && len(s.CursorExpired.Status) == 0 && s.CursorExpired.Body == "" && r.good("source.cursor_expired.status", "source.cursor_expired.body", "source.cursor_expired") {
-		r.atKey("source.cursor_expired", "status, body or both", "neither status nor body is given")
+	r.checkKeyPath()
+	if style := s.Paginate.Style; s.Paginate.Param != "" && strings.TrimSpace(s.Body) != "" && !strings.HasPrefix(strings.TrimSpace(s.Body), "{") && r.good("source.body") {
+		r.atValue("source.body", "a JSON object", "%s puts %s into the body, which is no object", style, quote(s.Paginate.Param))
 	}
+	at := r.find("source.budget").key
+	r.p.budgetLine, r.p.budgetColumn = at.line, at.column
 	if u, err := url.Parse(s.URL); err == nil && s.Budget.Name == "" {
 		s.Budget.Name = strings.ToLower(u.Host)
 	}
+}
+
+// checkKeyPath holds the uses of @key together: a column from @key is what says that records stand in an object.
+func (r *reader) checkKeyPath() {
+	s, key := r.p.Source, "@key"
+	column := slices.IndexFunc(r.p.Contract.Fields, func(f Field) bool { return f.From == key })
+	if column >= 0 {
+		if s.NDJSON {
+			r.atValue(join("contract.fields", r.p.Contract.Fields[column].Name)+".from", "a path in the record", "a line of ndjson has no key")
+		}
+		return
+	}
+	for path, value := range map[string]string{"contract.delete.from": deleteFrom(r.p.Contract.Delete), "source.paginate.keyset.from": s.Paginate.Path} {
+		if value == key {
+			r.atValue(path, "a column from @key with it", "only a column from @key says that the records stand in an object")
+		}
+	}
+}
+
+func deleteFrom(d *Delete) string {
+	if d == nil {
+		return ""
+	}
+	return d.From
 }
 
 // queryOnce reports a query parameter that two keys would set.
@@ -173,14 +200,14 @@ func (r *reader) checkRetry() {
 // number is how integers and decimals stand in a pipeline file: without exponent and superfluous zeros in front.
 var number = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?$`)
 
-// order gives the place of a value among those of its type, or says why it is none.
+// order gives the place of a value among those of its type, or says why it is none. Texts and booleans have no order.
 func order(typ, text string) (*big.Rat, error) {
 	switch typ {
 	case "integer", "decimal":
 		if !number.MatchString(text) || typ == "integer" && strings.Contains(text, ".") {
 			return nil, fmt.Errorf("%s is no %s", quote(text), typ)
 		}
-		if digits := len(strings.Trim(strings.Replace(text, ".", "", 1), "-0")); digits > etl.MaxDigits {
+		if digits := strings.Trim(strings.Replace(text, ".", "", 1), "-0"); len(digits) > etl.MaxDigits {
 			return nil, fmt.Errorf("%s has more than %d digits", quote(text), etl.MaxDigits)
 		}
 		n, ok := new(big.Rat).SetString(text)
@@ -195,15 +222,29 @@ func order(typ, text string) (*big.Rat, error) {
 		}
 		t, err := time.Parse(layout, text)
 		if err != nil {
-			return nil, fmt.Errorf("%s is no %s like %s", quote(text), typ, map[string]string{"timestamp": "2026-11-30T10:00:00Z", "date": "2026-11-30"}[typ])
+			return nil, fmt.Errorf("%s is no %s", quote(text), typ)
 		}
-		return new(big.Rat).SetFrac64(t.Unix(), 1).Add(new(big.Rat).SetInt64(t.Unix()), big.NewRat(int64(t.Nanosecond()), int64(time.Second))), nil
+		n := big.NewRat(int64(t.Nanosecond()), int64(time.Second))
+		return n.Add(n, new(big.Rat).SetInt64(t.Unix())), nil
 	case "boolean":
 		if text != "true" && text != "false" {
 			return nil, fmt.Errorf("%s is neither true nor false", quote(text))
 		}
 	}
-	return new(big.Rat), nil
+	return nil, nil
+}
+
+// valueLike says how a value of a type stands in a pipeline file.
+func valueLike(typ string) string {
+	switch typ {
+	case "timestamp":
+		return "a timestamp like 2026-11-30T10:00:00Z"
+	case "date":
+		return "a date like 2026-11-30"
+	case "boolean":
+		return "true or false"
+	}
+	return "a plain " + typ + " of at most 38 digits"
 }
 
 func (r *reader) checkField(f *Field) {
@@ -211,19 +252,21 @@ func (r *reader) checkField(f *Field) {
 	if f.From == "" {
 		f.From = page.Member(f.Name).String()
 	}
-	if !r.good(base, base+".type") {
+	if f.Type == "list" && f.Items == "" {
+		f.Items = "string"
+	}
+	if !r.good(base, base+".type", base+".items") {
 		return
 	}
 	for _, k := range fieldRows() {
-		if k.only != nil && r.has(join(base, k.key)) && !slices.Contains(k.only, f.Type) {
-			r.atKey(join(base, k.key), "it for "+strings.Join(k.only, ", ")+" only, or leave it out,", "a %s has no %s", f.Type, k.key)
-			return
+		path := join(base, k.key)
+		if k.only == nil || !r.has(path) || slices.Contains(k.only, f.Type) || k.elements && slices.Contains(k.only, f.Items) {
+			continue
 		}
+		r.atKey(path, "it for "+strings.Join(k.only, ", ")+" only", "%s has no %s", f.typeName(), k.key)
+		r.bad[path] = true
 	}
 	r.checkValues(f, base)
-	if f.Type == "list" && f.Items == "" && r.good(base+".items") {
-		r.atKey(base, "items: and the type of the elements with it", "a list without items")
-	}
 	if f.MinLen != nil && f.MaxLen != nil && *f.MinLen > *f.MaxLen {
 		r.atValue(base+".max_length", "at least min_length", "max_length is less than min_length")
 	}
@@ -233,38 +276,48 @@ func (r *reader) checkField(f *Field) {
 	if f.Required && f.Default != nil {
 		r.atKey(base+".default", "one of the two", "a required value has no default")
 	}
-	if f.Type == "timestamp" {
-		r.checkTime(f, base)
+	if t := cmp.Or(f.Items, f.Type); t == "timestamp" || t == "date" {
+		r.checkTime(f, base, t)
 	}
+}
+
+// typeName names the type in a message.
+func (f *Field) typeName() string {
+	if f.Type == "list" {
+		return "a list of " + f.Items
+	}
+	return "a column of type " + f.Type
 }
 
 // checkValues holds const, default, enum, min and max against the type and one another.
 func (r *reader) checkValues(f *Field, base string) {
 	if f.Const != nil {
 		for _, k := range []string{"default", "enum", "min", "max"} {
-			if r.has(base + "." + k) {
+			if r.has(base+"."+k) && r.good(base+"."+k) {
 				r.atKey(base+"."+k, "const alone", "a constant has no %s", k)
 			}
 		}
 	}
+	t := cmp.Or(f.Items, f.Type)
 	values := map[string]*big.Rat{}
 	for _, v := range []struct {
 		key  string
 		text *string
 	}{{"const", f.Const}, {"default", f.Default}, {"min", f.Min}, {"max", f.Max}} {
-		if v.text == nil {
+		path := base + "." + v.key
+		if v.text == nil || !r.good(path) {
 			continue
 		}
-		n, err := order(f.Type, *v.text)
+		n, err := order(t, *v.text)
 		if err != nil {
-			r.atValue(base+"."+v.key, "a value of type "+f.Type, "%s", err)
+			r.atValue(path, valueLike(t), "%s", err)
 			continue
 		}
 		values[v.key] = n
 	}
 	for i, text := range f.Enum {
-		if _, err := order(f.Type, text); err != nil {
-			r.atValue(fmt.Sprintf("%s.enum[%d]", base, i), "a value of type "+f.Type, "%s", err)
+		if _, err := order(t, text); err != nil && r.good(base+".enum") {
+			r.atValue(fmt.Sprintf("%s.enum[%d]", base, i), valueLike(t), "%s", err)
 		}
 	}
 	less := func(a, b string) bool {
@@ -281,31 +334,41 @@ func (r *reader) checkValues(f *Field, base string) {
 	}
 }
 
-func (r *reader) checkTime(f *Field, base string) {
-	if f.Layout != "" && f.Unit != "" {
-		r.atKey(base+".layout", "one of the two", "unit says already how the instant is written")
-	}
-	if f.Layout == "" {
-		f.Unit = cmp.Or(f.Unit, "rfc3339")
-	}
-	zoned := strings.Contains(f.Layout, "Z07") || strings.Contains(f.Layout, "-07") || strings.Contains(f.Layout, "MST")
-	if f.Layout != "" {
-		then := time.Date(1987, 10, 24, 21, 43, 56, 0, time.UTC)
-		if got, err := time.Parse(f.Layout, then.Format(f.Layout)); err != nil || got.Year() != 1987 || got.YearDay() != then.YearDay() {
-			r.atValue(base+".layout", "a layout like 2006-01-02 15:04:05", "%s does not give year, month and day", quote(f.Layout))
-		}
-	}
-	if !r.has(base + ".zone") {
+// checkTime holds unit, layout and zone of timestamps, and the layout of dates, against one another.
+func (r *reader) checkTime(f *Field, base, typ string) {
+	layout, zone, unit := base+".layout", base+".zone", base+".unit"
+	if !r.good(layout, zone, unit) {
 		return
 	}
-	switch _, err := time.LoadLocation(f.Zone); {
-	case f.Layout == "" && r.good(base+".layout"):
-		r.atKey(base+".zone", "it with a layout", "unit %s has a zone of its own", f.Unit)
-	case zoned:
-		r.atKey(base+".zone", "one of the two", "the layout has a zone already")
-	case err != nil, f.Zone == "Local":
-		r.atValue(base+".zone", "an IANA name like Europe/Berlin", "%s is no time zone", quote(f.Zone))
+	offset := strings.Contains(f.Layout, "Z07") || strings.Contains(f.Layout, "-07")
+	switch {
+	case f.Layout != "" && f.Unit != "":
+		r.atKey(layout, "one of the two", "unit says already how the instant is written")
+	case strings.Contains(f.Layout, "MST"):
+		r.atValue(layout, "-07:00, or zone", "%s has the letters of a zone, which are ambiguous", quote(f.Layout))
+	case f.Layout != "" && !datedLayout(f.Layout):
+		r.atValue(layout, "a layout like 2006-01-02 15:04:05", "%s does not give year, month and day", quote(f.Layout))
+	case typ == "date":
+	case f.Layout != "" && !offset && f.Zone == "":
+		r.atValue(layout, "zone with it, like zone: Europe/Berlin", "%s has no offset", quote(f.Layout))
+	case f.Zone != "" && offset:
+		r.atKey(zone, "one of the two", "the layout has an offset already")
+	case f.Zone != "" && f.Unit != "" && f.Unit != "rfc3339":
+		r.atKey(zone, "one of the two", "a number of %s since 1970 has no zone", f.Unit)
 	}
+	if _, err := time.LoadLocation(f.Zone); err != nil || f.Zone == "Local" {
+		r.atValue(zone, "an IANA name like Europe/Berlin", "%s is no time zone", quote(f.Zone))
+	}
+	if typ == "timestamp" && f.Layout == "" {
+		f.Unit = cmp.Or(f.Unit, "rfc3339")
+	}
+}
+
+// datedLayout reports whether a layout of Go's time package keeps the day.
+func datedLayout(layout string) bool {
+	then := time.Date(1987, 10, 24, 21, 43, 56, 0, time.UTC)
+	got, err := time.Parse(layout, then.Format(layout))
+	return err == nil && got.UTC().Format(time.DateOnly) == then.Format(time.DateOnly)
 }
 
 func (r *reader) column(name string) *Field {
@@ -406,4 +469,29 @@ func (r *reader) checkTarget() {
 			r.atKey("target.partition", "every field of contract.key into partition or sort", "%s of contract.key is in neither partition nor sort", quote(name))
 		}
 	}
+}
+
+// CheckTogether holds the rules between pipeline files: no two pipelines have one name, and a budget of one name has the
+// same limits everywhere. A pipeline without limits takes no part in the latter. The error is as that of [Parse].
+func CheckTogether(pipelines []*Pipeline) error {
+	var faults Faults
+	named, budgets := map[string]*Pipeline{}, map[string]*Pipeline{}
+	for _, p := range pipelines {
+		if first, again := named[p.Name]; again {
+			faults = append(faults, Fault{p.File, 1, 1, "pipeline", fmt.Sprintf("%s has a pipeline %s too", first.File, p.Name), "another name"})
+		} else {
+			named[p.Name] = p
+		}
+		b := p.Source.Budget
+		if b.Rate == 0 && b.Daily == 0 {
+			continue
+		}
+		if first, again := budgets[b.Name]; again && first.Source.Budget != b {
+			faults = append(faults, Fault{p.File, p.budgetLine, p.budgetColumn, "source.budget",
+				fmt.Sprintf("%s gives the budget %s other limits", first.File, b.Name), "the same limits, or another name,"})
+		} else if !again {
+			budgets[b.Name] = p
+		}
+	}
+	return faults.err()
 }

@@ -52,7 +52,7 @@ func (f Faults) err() error {
 		return nil
 	}
 	slices.SortStableFunc(f, func(a, b Fault) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), strings.Compare(a.Path, b.Path))
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), strings.Compare(a.Path, b.Path))
 	})
 	return &etl.Error{Kind: etl.ContractInvalid, Err: slices.Compact(f)}
 }

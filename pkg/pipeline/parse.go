@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -154,7 +155,7 @@ func (r *reader) bare(path string, n ast.Node) (ast.Node, bool) {
 			r.spoil(at(x.Start), path, "the value at each place", "an alias (*) is not supported")
 			return nil, false
 		case nil:
-			r.bad[path] = true
+			r.spoil(r.find(path).key, path, "a value", "the value is missing")
 			return nil, false
 		default:
 			return n, true
@@ -229,27 +230,35 @@ func (r *reader) mapping(spec row, path string, n ast.Node) ([]entry, bool) {
 	return entries, true
 }
 
-// keys decodes a mapping of known keys.
+// keys decodes a mapping of known keys. A misspelt key is reported once and read as the key it was meant to be, so that
+// the faults under it show too.
 func (r *reader) keys(spec row, path string, entries []entry, at place) {
+	names := keyNames(spec)
 	here := map[string]bool{}
-	var picked string
 	for _, e := range entries {
-		i := slices.IndexFunc(spec.keys, func(k row) bool { return k.key == e.key })
-		if i < 0 {
-			r.fault(e.at, join(path, e.key), instead(spec, e.key), "there is no such key")
-			continue
-		}
 		here[e.key] = true
+	}
+	picked := ""
+	for _, e := range entries {
+		i := slices.Index(names, e.key)
+		if i < 0 {
+			meant := nearest(e.key, names)
+			r.fault(e.at, join(path, e.key), cmp.Or(meant, elsewhere(path, e.key, here), "one of "+strings.Join(names, ", ")), "there is no such key")
+			if i = slices.Index(names, meant); i < 0 || here[meant] {
+				continue
+			}
+			here[meant] = true
+		}
+		k := spec.keys[i]
 		if spec.pick && picked != "" {
-			r.fault(e.at, join(path, e.key), "one of them", "only one can be, and there is %s already", picked)
+			r.fault(e.at, join(path, e.key), "one of the two", "there is %s already, and only one can be", picked)
 			continue
 		}
-		picked = e.key
-		k := spec.keys[i]
+		picked = k.key
 		if k.enter != nil {
-			k.enter(r.p, e.key)
+			k.enter(r.p, k.key)
 		}
-		r.value(k, join(path, e.key), e.value, e.at)
+		r.value(k, join(path, k.key), e.value, e.at)
 	}
 	if spec.pick {
 		if len(entries) == 0 {
@@ -440,19 +449,18 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// instead is what somebody may have meant by a key that is not there.
-func instead(spec row, key string) string {
-	names := keyNames(spec)
-	if near := nearest(key, names); near != "" {
-		return near
+// elsewhere says where a key that is not known here belongs: under one of the keys beside it, else at its only home.
+func elsewhere(path, key string, beside map[string]bool) string {
+	homes := whereIs(schema(), "", key)
+	for _, home := range homes {
+		if rest, below := strings.CutPrefix(home, path+"."); below && beside[strings.Split(rest, ".")[0]] {
+			return "it as " + home
+		}
 	}
-	if home := whereIs(schema(), "", key); len(home) == 1 {
-		return "it as " + home[0]
+	if len(homes) != 1 {
+		return ""
 	}
-	if len(names) == 0 {
-		return "{}"
-	}
-	return "one of " + strings.Join(names, ", ")
+	return "it as " + homes[0]
 }
 
 func keyNames(spec row) []string {

@@ -19,6 +19,8 @@ type Pipeline struct {
 	Target     Target
 	File       string // path for messages
 	Digest     string // sha256 of the file's bytes, hex
+
+	budgetLine, budgetColumn int // of source.budget, for [CheckTogether]
 }
 
 // Source is the HTTP API.

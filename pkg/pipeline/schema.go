@@ -11,9 +11,10 @@ type row struct {
 	key       string
 	typ       typ
 	required  bool
-	def       string // default, as it would stand in a file; decoded if the key is absent
-	otherwise string // what holds without the key, in words, where def cannot say it
-	only      []string
+	def       string   // default, as it would stand in a file; decoded if the key is absent
+	otherwise string   // what holds without the key, in words, where def cannot say it
+	only      []string // types of a column that may have the key, or all
+	elements  bool     // a list of such a type may have it too, for its elements
 	doc       string
 	list      bool
 	pick      bool
@@ -104,11 +105,11 @@ func sourceRows() []row {
 		{key: "idempotency_header", otherwise: "none", doc: "Header that carries a key of the request, so that a POST may be tried again; without it a POST is tried once.",
 			typ: headerText(), into: func(p *Pipeline) any { return &p.Source.IdempotencyHeader }},
 		{key: "auth", pick: true, otherwise: "none", doc: "How requests are authorised. A file holds names of secrets, never secrets.", keys: authRows()},
-		{key: "records", otherwise: "the body itself", doc: "Path of the array of records, or of an object whose members are the records (their names are @key).",
+		{key: "records", otherwise: "the body itself", doc: "Path of the array of records, or, if a column is from @key, of an object whose members are the records.",
 			typ: path(false), into: func(p *Pipeline) any { return &p.Source.Records }},
 		{key: "ndjson", def: "false", doc: "The body is one record a line.",
 			typ: boolean(), into: func(p *Pipeline) any { return &p.Source.NDJSON }},
-		{key: "paginate", pick: true, otherwise: "none", doc: "How the next page is found.", keys: paginateRows()},
+		{key: "paginate", pick: true, otherwise: "none", doc: "How the next page is found. Parameters go into the query, or into the object of a body.", keys: paginateRows()},
 		{key: "retry", doc: "How a request is tried again.", keys: []row{
 			{key: "attempts", def: "5", doc: "Tries of one request, across waits.",
 				typ: integer(1, 100), into: func(p *Pipeline) any { return &p.Source.Retry.Attempts }},
@@ -121,10 +122,10 @@ func sourceRows() []row {
 			{key: "max_wait", def: "6h", doc: "Longest wait the source may ask for; beyond it the batch fails.",
 				typ: wait(), into: func(p *Pipeline) any { return &p.Source.Retry.MaxWait }},
 		}},
-		{key: "cursor_expired", otherwise: "off", doc: "How the source refuses an old cursor: the extraction then starts anew. With both keys, both must fit.", keys: []row{
-			{key: "status", list: true, otherwise: "any error status", doc: "Status codes of the refusal.",
+		{key: "cursor_expired", otherwise: "off", doc: "How the source refuses an old cursor: the extraction then starts anew.", keys: []row{
+			{key: "status", list: true, required: true, doc: "Status codes of the refusal.",
 				typ: integer(400, 599), into: func(p *Pipeline) any { return &p.Source.CursorExpired.Status }},
-			{key: "body", otherwise: "any body", doc: "Text that the body of the refusal holds.",
+			{key: "body", otherwise: "any body", doc: "Text that the body of the refusal holds, besides its status.",
 				typ: text(), into: func(p *Pipeline) any { return &p.Source.CursorExpired.Body }},
 		}},
 		{key: "error_when", otherwise: "off", doc: "Path whose presence in a body of status 200 (not null, false or empty) is an error of the source.",
@@ -187,7 +188,7 @@ func paginateRows() []row {
 		return row{key: "start", def: def, doc: doc, typ: integer(0, 1_000_000_000), into: func(p *Pipeline) any { return &p.Source.Paginate.Start }}
 	}
 	sizeParam := func(key string) row {
-		return row{key: key, otherwise: "none", doc: "Query parameter that carries the size of a page.", typ: text(), into: func(p *Pipeline) any { return &p.Source.Paginate.SizeParam }}
+		return row{key: key, otherwise: "none", doc: "Parameter that carries the size of a page.", typ: text(), into: func(p *Pipeline) any { return &p.Source.Paginate.SizeParam }}
 	}
 	size := func(key string, required bool) row {
 		return row{key: key, required: required, otherwise: "unknown", doc: "Records of a full page.", typ: integer(1, 1_000_000), into: func(p *Pipeline) any { return &p.Source.Paginate.Size }}
@@ -199,7 +200,7 @@ func paginateRows() []row {
 		return row{key: key, doc: doc, otherwise: "unknown", typ: innerPath(false), into: func(p *Pipeline) any { return &p.Source.Paginate.Total }}
 	}
 	style := func(key, doc string, own ...row) row {
-		r := row{key: key, doc: doc, keys: own, enter: func(p *Pipeline, k string) { p.Source.Paginate.Style = k }}
+		r := row{key: key, doc: doc, keys: append([]row{}, own...), enter: func(p *Pipeline, k string) { p.Source.Paginate.Style = k }}
 		if key == "none" {
 			return r
 		}
@@ -213,18 +214,18 @@ func paginateRows() []row {
 		return r
 	}
 	return []row{
-		style("page", "A page number as query parameter; ends at total_pages, at has_more, or at an empty page.",
-			param("Query parameter that carries the page number."), start("1", "Number of the first page."),
+		style("page", "A page number as a parameter; ends at total_pages, at has_more, or at an empty page.",
+			param("Parameter that carries the page number."), start("1", "Number of the first page."),
 			sizeParam("size_param"), size("size", false), total("total_pages", "Path of the number of pages.")),
-		style("offset", "A record offset as query parameter; ends at total, at has_more, or at an empty page.",
-			param("Query parameter that carries the offset."), start("0", "Offset of the first record."),
+		style("offset", "A record offset as a parameter; ends at total, at has_more, or at an empty page.",
+			param("Parameter that carries the offset."), start("0", "Offset of the first record."),
 			sizeParam("limit_param"), size("limit", false), total("total", "Path of the number of records.")),
-		style("cursor", "A cursor from the body as query parameter; ends when there is none.",
-			param("Query parameter that carries the cursor."), at("next", "Path of the next cursor.", true, false), size("size", false)),
+		style("cursor", "A cursor from the body as a parameter; ends when there is none.",
+			param("Parameter that carries the cursor."), at("next", "Path of the next cursor.", true, false), size("size", false)),
 		style("link", "The Link header's rel=\"next\"; ends when there is none.", size("size", false)),
 		style("next_url", "The next URL from the body; ends when there is none.", at("path", "Path of the next URL.", true, false), size("size", false)),
-		style("keyset", "A value of the last record as query parameter; ends at an empty page.",
-			param("Query parameter that carries the value."), at("from", "Path of the value in a record.", true, true), size("size", false)),
+		style("keyset", "A value of the last record as a parameter; ends at an empty page.",
+			param("Parameter that carries the value."), at("from", "Path of the value in a record.", true, true), size("size", false)),
 		style("none", "One page."),
 	}
 }
@@ -260,35 +261,35 @@ func fieldRows() []row {
 		{key: "type", required: true, doc: "Type of the column.",
 			typ:  oneOf("string", "integer", "decimal", "boolean", "timestamp", "date", "document", "list"),
 			into: func(p *Pipeline) any { return &p.field().Type }},
-		{key: "from", otherwise: "the member of the column's name", doc: "Path in the raw record.",
+		{key: "from", otherwise: "the member of the column's name", doc: "Path in the raw record; @key is the name under which the record stands in an object.",
 			typ: innerPath(true), into: func(p *Pipeline) any { return &p.field().From }},
 		{key: "required", def: "false", doc: "The value must be there and not null. Fields of the key and the version are so by themselves.",
 			typ: boolean(), into: func(p *Pipeline) any { return &p.field().Required }},
 		{key: "default", otherwise: "none", only: []string{"string", "integer", "decimal", "boolean", "timestamp", "date"}, doc: "Value where the record has none or null.",
 			typ: exact(), into: func(p *Pipeline) any { return &p.field().Default }},
-		{key: "const", otherwise: "none", only: []string{"string", "integer", "decimal", "boolean", "timestamp", "date"}, doc: "The one value of the column; a record that holds another is quarantined.",
+		{key: "const", otherwise: "none", only: []string{"string", "integer", "decimal", "boolean", "timestamp", "date"}, doc: "The one value of the column: a record without it gets it, one with another is quarantined.",
 			typ: exact(), into: func(p *Pipeline) any { return &p.field().Const }},
-		{key: "enum", list: true, otherwise: "any", only: []string{"string", "integer", "decimal", "date"}, doc: "The values the column may have.",
+		{key: "enum", list: true, otherwise: "any", only: []string{"string", "integer", "decimal", "timestamp", "date"}, elements: true, doc: "The values the column may have.",
 			typ: exact(), into: func(p *Pipeline) any { return &p.field().Enum }},
-		{key: "clean", list: true, otherwise: "as it is", only: []string{"string"}, doc: "What is done to the text first, in this order.",
+		{key: "clean", list: true, otherwise: "as it is", only: []string{"string"}, elements: true, doc: "What is done to the text first, in this order.",
 			typ: oneOf("trim", "lower", "upper", "collapse", "nfc"), into: func(p *Pipeline) any { return &p.field().Clean }},
-		{key: "min", otherwise: "none", only: []string{"integer", "decimal", "timestamp", "date"}, doc: "Lowest value.",
+		{key: "min", otherwise: "none", only: []string{"integer", "decimal", "timestamp", "date"}, elements: true, doc: "Lowest value.",
 			typ: exact(), into: func(p *Pipeline) any { return &p.field().Min }},
-		{key: "max", otherwise: "none", only: []string{"integer", "decimal", "timestamp", "date"}, doc: "Highest value.",
+		{key: "max", otherwise: "none", only: []string{"integer", "decimal", "timestamp", "date"}, elements: true, doc: "Highest value.",
 			typ: exact(), into: func(p *Pipeline) any { return &p.field().Max }},
 		{key: "min_length", otherwise: "none", only: []string{"string", "list"}, doc: "Fewest characters or elements.",
 			typ: integer(0, 1_000_000), into: func(p *Pipeline) any { return &p.field().MinLen }},
 		{key: "max_length", otherwise: "none", only: []string{"string", "list"}, doc: "Most characters or elements.",
 			typ: integer(0, 1_000_000), into: func(p *Pipeline) any { return &p.field().MaxLen }},
-		{key: "pattern", otherwise: "any", only: []string{"string"}, doc: "Pattern that the text matches; it matches anywhere unless it has ^ and $.",
+		{key: "pattern", otherwise: "any", only: []string{"string"}, elements: true, doc: "Pattern that the text matches; it matches anywhere unless it has ^ and $.",
 			typ: pattern(), into: func(p *Pipeline) any { return &p.field().Pattern }},
-		{key: "unit", otherwise: "rfc3339", only: []string{"timestamp"}, doc: "How the instant is written: RFC 3339, or a number of seconds, milliseconds or microseconds since 1970.",
+		{key: "unit", otherwise: "rfc3339", only: []string{"timestamp"}, elements: true, doc: "How the instant is written: RFC 3339, or a number of seconds, milliseconds or microseconds since 1970.",
 			typ: oneOf("rfc3339", "s", "ms", "us"), into: func(p *Pipeline) any { return &p.field().Unit }},
-		{key: "layout", otherwise: "none", only: []string{"timestamp"}, doc: "How the instant is written, as Go's time package writes 2006-01-02 15:04:05; instead of unit.",
+		{key: "layout", otherwise: "none", only: []string{"timestamp", "date"}, elements: true, doc: "How it is written, as Go's time package writes 2006-01-02 15:04:05; instead of unit.",
 			typ: text(), into: func(p *Pipeline) any { return &p.field().Layout }},
-		{key: "zone", otherwise: "UTC", only: []string{"timestamp"}, doc: "IANA name of the time zone of a layout without one.",
+		{key: "zone", otherwise: "none", only: []string{"timestamp"}, elements: true, doc: "IANA name of the time zone of texts without an offset. A layout without one needs it.",
 			typ: text(), into: func(p *Pipeline) any { return &p.field().Zone }},
-		{key: "items", otherwise: "none", only: []string{"list"}, doc: "Type of the elements; a list needs it.",
+		{key: "items", otherwise: "string", only: []string{"list"}, doc: "Type of the elements.",
 			typ: oneOf("string", "integer", "decimal", "boolean", "timestamp", "date"), into: func(p *Pipeline) any { return &p.field().Items }},
 	}
 }

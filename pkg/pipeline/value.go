@@ -137,22 +137,22 @@ func span(name, write string, parse func(string) (time.Duration, error)) typ {
 }
 
 func slotLength() typ {
-	t := span("slot length", "15m, 1h, 1d or another of these lengths", etl.ParseEvery)
+	t := span("slot length", "a length like 15m, 1h or 1d", etl.ParseEvery)
 	t.json = map[string]any{"type": "string", "pattern": `^([0-9]+[mhs])+$|^[17]d$`}
 	return t
 }
 
 func minutes() typ { return span("whole minutes", "whole minutes like 5m, 2h or 1d", etl.ParseLag) }
 
-// wait is a duration of retry: as time.ParseDuration reads it, not negative, at most a week.
+// wait is a duration of retry: as time.ParseDuration reads it, at least a millisecond, at most a week.
 func wait() typ {
 	return span("duration", "a duration like 500ms, 5s or 6h", func(s string) (time.Duration, error) {
 		d, err := time.ParseDuration(s)
 		switch {
 		case err != nil:
 			return 0, fmt.Errorf("%s is no duration", quote(s))
-		case d < 0, d > 7*24*time.Hour:
-			return 0, fmt.Errorf("%s is out of range: at least 0s and at most 168h", quote(s))
+		case d < time.Millisecond, d > 7*24*time.Hour:
+			return 0, fmt.Errorf("%s is out of range: at least 1ms and at most 168h", quote(s))
 		}
 		return d, nil
 	})
@@ -256,11 +256,8 @@ func jsonBody() typ {
 func address() typ {
 	t := textLike("URL", "scheme, host and path, like https://api.example.com/v1/orders", func(s string) error {
 		u, err := url.Parse(s)
-		var uerr *url.Error
 		switch {
-		case errors.As(err, &uerr) && uerr.Err != nil:
-			return errors.New("the text is no URL")
-		case err != nil:
+		case err != nil: // its text would hold the URL
 			return errors.New("the text is no URL")
 		case u.Scheme != "http" && u.Scheme != "https":
 			return fmt.Errorf("the scheme %s is neither https nor http", quote(u.Scheme))
@@ -299,8 +296,6 @@ func columnName(s string) error {
 		return errors.New("a column needs a name")
 	case strings.HasPrefix(s, "_"):
 		return errors.New("a name that begins with _ is onceload's own")
-	case strings.HasPrefix(s, "@"):
-		return errors.New("a name may not begin with @")
 	case strings.EqualFold(s, "onceload"):
 		return errors.New("the name onceload is reserved")
 	case len(s) > 255:
