@@ -1,0 +1,637 @@
+package contract
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/page"
+	"github.com/onceload/onceload/pkg/store"
+)
+
+// Place is where a record stands in its extraction. All three count from 0; Page within the part, Index within the page.
+type Place struct {
+	Part  int `json:"part"`
+	Page  int `json:"page"`
+	Index int `json:"index"`
+}
+
+// Origin is what a record's audit columns say, and its version where the contract has none: functions of the snapshot,
+// never of the clock of the transform.
+type Origin struct {
+	Batch      etl.Batch
+	Extraction int
+	FetchedAt  time.Time // of the record's page
+}
+
+// Reason says why a record is quarantined. Field is the column, or the member's name for one the contract does not
+// declare, or "" for the record as a whole. Code is one of [Codes]. Message says what was wanted, never what was there.
+type Reason struct {
+	Field   string `json:"field"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Result is the outcome of one record: exactly one of Line and Quarantine is set. The slices are valid until the next
+// call of Check; the strings stay.
+type Result struct {
+	Line       []byte   // canonical valid line, without newline
+	Quarantine []byte   // quarantine line, without newline
+	Reasons    []Reason // of a quarantined record: all of them
+	Key        string   // of a valid record: pk, U+0000, sk; no key part holds U+0000
+	Version    string   // of a valid record, as its rank has it; "" if the contract has no version field
+}
+
+// fault is what is wrong with one value; the zero value is no fault.
+type fault struct{ code, message string }
+
+// Checker checks records one at a time and reuses its buffers. It is not for concurrent use.
+type Checker struct {
+	c      *Contract
+	scan   *page.Fields
+	values []page.Value
+	extra  func(name, raw []byte) // k.undeclared, or nil
+
+	reasons      []Reason
+	extraReasons []Reason // of undeclared members; they come last
+
+	out     []byte   // rendered columns
+	members []member // of out, in the order of their names once sorted
+	names   []byte   // of undeclared members
+	mapKey  []byte   // the record's @key, in quotes
+
+	keyText  []byte   // canonical texts of the key parts
+	keySpans [][2]int // of keyText, by field
+	version  []byte
+	pk, sk   []byte
+	content  []byte // what the digest covers
+	line     []byte
+
+	text, other, digits []byte // scratch of scalar
+	doc                 documentScratch
+
+	from                 Origin // what the audit columns below were made of
+	batch, ingested, run []byte // rendered, each with a comma behind it
+	slot                 string // the version of rows without a version field
+}
+
+// member is a rendered column: out[start:end] is `"name":value,`.
+type member struct {
+	name       []byte
+	start, end int
+}
+
+// NewChecker makes a checker with buffers of its own.
+func (c *Contract) NewChecker() *Checker {
+	k := &Checker{
+		c:        c,
+		scan:     page.NewFields(c.paths),
+		values:   make([]page.Value, len(c.paths)),
+		keySpans: make([][2]int, len(c.fields)),
+	}
+	if c.decl.Extra != extraDrop {
+		k.extra = k.undeclared
+	}
+	return k
+}
+
+// Check decides one record.
+func (k *Checker) Check(rec page.Record, at Place, from Origin) Result {
+	k.reasons, k.extraReasons = k.reasons[:0], k.extraReasons[:0]
+	k.out, k.members, k.names = k.out[:0], k.members[:0], k.names[:0]
+	k.keyText, k.version = k.keyText[:0], k.version[:0]
+	k.audit(from)
+
+	if k.read(rec) {
+		deleted := k.deleted(rec)
+		if deleted {
+			k.extraReasons, k.out, k.members = k.extraReasons[:0], k.out[:0], k.members[:0]
+		}
+		for i := range k.c.fields {
+			if f := &k.c.fields[i]; !deleted || f.key || f.version {
+				k.field(i, f, rec)
+			}
+		}
+		k.reasons = append(k.reasons, k.extraReasons...)
+		if len(k.reasons) == 0 {
+			k.finish(deleted)
+		}
+	}
+	if len(k.reasons) > 0 {
+		return Result{Quarantine: k.quarantine(rec, at), Reasons: k.reasons}
+	}
+	res := Result{Line: k.line, Key: k.key()}
+	if k.c.version >= 0 {
+		res.Version = string(k.version)
+	}
+	return res
+}
+
+// fail keeps a reason.
+func (k *Checker) fail(field string, f fault) {
+	k.reasons = append(k.reasons, Reason{Field: field, Code: f.code, Message: f.message})
+}
+
+// read looks up what the contract needs of a record. It reports false if the record cannot be looked at any further.
+func (k *Checker) read(rec page.Record) bool {
+	dup, err := k.scan.Scan(rec.Raw, k.values, k.extra)
+	var bad *page.Fault
+	switch {
+	case errors.As(err, &bad) && bad.Code == page.CodeSurrogate:
+		k.fail("", fault{CodeBadName, "a name holds half a surrogate pair"})
+		return false
+	case errors.As(err, &bad) && bad.Code == page.CodeUTF8:
+		k.fail("", fault{CodeBadText, "want UTF-8"})
+		return false
+	case errors.As(err, &bad) && bad.Code == page.CodeDepth:
+		k.fail("", fault{CodeTooDeep, bad.Msg})
+		return false
+	case err != nil:
+		k.fail("", fault{CodeSyntax, err.Error()})
+		return false
+	case bytes.TrimLeft(rec.Raw, " \t\r\n")[0] != '{':
+		k.fail("", fault{CodeRecordType, "want a JSON object"})
+		return false
+	case dup != "":
+		k.fail(strings.ToValidUTF8(dup, "\ufffd"), fault{CodeDuplicateName, "the name stands more than once"})
+	}
+	return true
+}
+
+// deleted reports whether the delete rule marks the record.
+func (k *Checker) deleted(rec page.Record) bool {
+	d := k.c.del
+	if d == nil {
+		return false
+	}
+	var v page.Value
+	switch {
+	case d.path.IsKey():
+		return rec.Key == d.equals
+	case d.slot >= 0:
+		v = k.values[d.slot]
+	default:
+		v, _ = page.Find(rec.Raw, d.path) // the text is known to be good
+	}
+	switch v.Kind {
+	case page.String:
+		var err error
+		k.text, err = v.AppendText(k.text[:0])
+		return err == nil && string(k.text) == d.equals
+	case page.Bool:
+		return string(v.Raw) == d.equals
+	case page.Number:
+		n, digits, _ := parseNumber(v.Raw, k.digits)
+		k.digits = digits
+		return d.number != nil && n.plain() && string(n.append(k.text[:0])) == string(d.number)
+	}
+	return false
+}
+
+// undeclared takes a member that no path begins with.
+func (k *Checker) undeclared(name, raw []byte) {
+	fail := func(f fault) {
+		k.extraReasons = append(k.extraReasons, Reason{Field: string(name), Code: f.code, Message: f.message})
+	}
+	if k.c.decl.Extra == extraQuarantine {
+		fail(fault{CodeExtra, "the contract does not declare this member"})
+		return
+	}
+	if len(name) > 0 && name[0] == '_' || k.c.columns[string(name)] || string(raw) == "null" {
+		return
+	}
+	if bad := checkName(name); bad.code != "" {
+		fail(bad)
+		return
+	}
+	start, mark := len(k.out), len(k.names)
+	k.out = append(appendQuoted(k.out, name), ':')
+	var bad fault
+	if k.out, bad = k.document(k.out, raw); bad.code != "" {
+		k.out = k.out[:start]
+		fail(bad)
+		return
+	}
+	k.out = append(k.out, ',')
+	k.names = append(k.names, name...)
+	k.members = append(k.members, member{name: k.names[mark:], start: start, end: len(k.out)})
+}
+
+// field checks one field and renders its column.
+func (k *Checker) field(i int, f *field, rec page.Record) {
+	var v page.Value
+	switch {
+	case f.slot >= 0:
+		v = k.values[f.slot]
+	case rec.Key != "":
+		k.mapKey = appendQuoted(k.mapKey[:0], []byte(rec.Key))
+		v = page.Value{Kind: page.String, Raw: k.mapKey}
+	}
+	start := len(k.out)
+	k.out = append(k.out, f.member...)
+	before := len(k.reasons)
+	if keep := k.column(i, f, v); !keep || len(k.reasons) > before {
+		k.out = k.out[:start]
+		return
+	}
+	k.out = append(k.out, ',')
+	k.members = append(k.members, member{name: f.name, start: start, end: len(k.out)})
+}
+
+// column renders the value of a field. It reports false if the column is left out.
+func (k *Checker) column(i int, f *field, v page.Value) bool {
+	name := f.decl.Name
+	absent := v.Kind == page.Missing || v.Kind == page.Null
+	switch {
+	case absent && f.fixed != nil && !f.decl.Required:
+		k.scalarColumn(i, f, f.fixed)
+		return true
+	case absent && f.key:
+		k.fail(name, fault{CodeKeyEmpty, "want a value: the field is part of the key"})
+	case absent && !f.decl.Required && !f.version:
+		return false
+	case v.Kind == page.Missing:
+		k.fail(name, fault{CodeMissing, "want a value"})
+	case v.Kind == page.Null:
+		k.fail(name, fault{CodeNull, "want a value, not null"})
+	case f.list:
+		k.list(f, v)
+	case f.scalar == typeDocument:
+		var bad fault
+		if k.out, bad = k.document(k.out, v.Raw); bad.code != "" {
+			k.fail(name, bad)
+		}
+	default:
+		text, bad := k.scalar(f, v)
+		switch {
+		case f.key && bad.code == CodeType:
+			k.fail(name, fault{CodeKeyType, bad.message})
+			return true
+		case f.key && v.Kind == page.String && len(k.text) == 0 && bad.code != CodeBadText:
+			k.fail(name, fault{CodeKeyEmpty, "want a value: the field is part of the key"})
+			return true
+		case bad.code != "":
+			k.fail(name, bad)
+			return true
+		}
+		k.constrain(f, text)
+		k.scalarColumn(i, f, text)
+	}
+	return true
+}
+
+// scalarColumn renders a canonical text and keeps it for key and version.
+func (k *Checker) scalarColumn(i int, f *field, text []byte) {
+	if f.key {
+		if bytes.IndexByte(text, 0) >= 0 {
+			k.fail(f.decl.Name, fault{CodeBadText, "want no U+0000 in a key part"})
+		}
+		start := len(k.keyText)
+		k.keyText = append(k.keyText, text...)
+		k.keySpans[i] = [2]int{start, len(k.keyText)}
+	}
+	if f.version {
+		if f.scalar == typeTimestamp {
+			k.version = appendVersion(k.version, text)
+		} else if v, err := etl.VersionInteger(string(text)); err != nil {
+			k.fail(f.decl.Name, fault{CodeNumberTooLong, err.Error()})
+		} else {
+			k.version = append(k.version, v...)
+		}
+	}
+	k.out = f.render(k.out, text)
+}
+
+// render writes a canonical text as JSON.
+func (f *field) render(dst, text []byte) []byte {
+	switch f.scalar {
+	case typeInteger, typeDecimal, typeBoolean:
+		return append(dst, text...)
+	}
+	return appendQuoted(dst, text)
+}
+
+// list renders an array of scalars.
+func (k *Checker) list(f *field, v page.Value) {
+	if v.Kind != page.Array {
+		k.fail(f.decl.Name, mismatch("a list", v.Kind))
+		return
+	}
+	n := 0
+	k.out = append(k.out, '[')
+	for e := range elements(v.Raw) {
+		n++
+		text, bad := k.scalar(f, e)
+		if bad.code != "" {
+			k.fail(f.decl.Name, bad)
+			continue
+		}
+		k.constrain(f, text)
+		k.out = append(f.render(k.out, text), ',')
+	}
+	if n > 0 && k.out[len(k.out)-1] == ',' {
+		k.out = k.out[:len(k.out)-1]
+	}
+	k.out = append(k.out, ']')
+	k.length(f, n, "elements")
+}
+
+// constrain checks a canonical text against what the field declares.
+func (k *Checker) constrain(f *field, text []byte) {
+	name := f.decl.Name
+	if f.isConst && string(text) != string(f.fixed) {
+		k.fail(name, fault{CodeConst, "want the declared const"})
+	}
+	if f.enum != nil && !f.enum[string(text)] {
+		k.fail(name, fault{CodeEnum, "want one of the declared values"})
+	}
+	low, high := fault{CodeMin, "want at least the declared min"}, fault{CodeMax, "want at most the declared max"}
+	compare := compareNumbers
+	switch f.scalar {
+	case typeTimestamp:
+		low.code, high.code = CodeTimestampRange, CodeTimestampRange
+		compare = bytes.Compare
+	case typeDate:
+		compare = bytes.Compare
+	}
+	if f.min != nil && compare(text, f.min) < 0 {
+		k.fail(name, low)
+	}
+	if f.max != nil && compare(text, f.max) > 0 {
+		k.fail(name, high)
+	}
+	if !f.list && (f.decl.MinLen != nil || f.decl.MaxLen != nil) {
+		k.length(f, utf8.RuneCount(text), "characters")
+	}
+	if f.pattern != nil && !f.pattern.Match(text) {
+		k.fail(name, fault{CodePattern, "want a text that matches the declared pattern"})
+	}
+}
+
+// length checks a number of characters or elements.
+func (k *Checker) length(f *field, n int, what string) {
+	if lo := f.decl.MinLen; lo != nil && n < *lo {
+		k.fail(f.decl.Name, fault{CodeTooShort, "want at least " + strconv.Itoa(*lo) + " " + what})
+	}
+	if hi := f.decl.MaxLen; hi != nil && n > *hi {
+		k.fail(f.decl.Name, fault{CodeTooLong, "want at most " + strconv.Itoa(*hi) + " " + what})
+	}
+}
+
+// scalar brings a value to the canonical text of the field's scalar type. The text is valid until the next call.
+func (k *Checker) scalar(f *field, v page.Value) ([]byte, fault) {
+	k.text = k.text[:0]
+	text := v.Raw
+	if v.Kind == page.String {
+		var err error
+		if k.text, err = v.AppendText(k.text); err != nil {
+			return nil, fault{CodeBadText, err.Error()}
+		}
+		for _, clean := range f.clean {
+			k.other = append(k.other[:0], clean(k.other[:0], k.text)...)
+			k.text, k.other = k.other, k.text
+		}
+		text = k.text
+	}
+	switch {
+	case f.scalar == typeString && v.Kind == page.String:
+		return text, fault{}
+	case f.scalar == typeString && v.Kind == page.Number:
+		n, _ := k.number(text)
+		if !n.plain() {
+			return nil, fault{CodeNumberOutOfRange, "want an exponent that can be written out"}
+		}
+		k.text = n.append(k.text)
+		return k.text, fault{}
+	case f.scalar == typeBoolean && v.Kind == page.Bool:
+		return text, fault{}
+	case f.scalar == typeBoolean && v.Kind == page.Number:
+		n, _ := k.number(text)
+		if n.neg || len(n.digits) > 1 || n.exp > 1 {
+			return nil, fault{CodeBooleanSyntax, "want 0 or 1"}
+		}
+		k.text = n.append(k.text)
+		return k.boolean(k.text)
+	case f.scalar == typeBoolean && v.Kind == page.String:
+		return k.boolean(text)
+	case f.scalar == typeDate && v.Kind == page.String:
+		k.other = k.other[:0]
+		var bad fault
+		k.other, bad = f.moment.parseDate(k.other, text)
+		return k.other, bad
+	case f.scalar == typeTimestamp && (v.Kind == page.String || v.Kind == page.Number && f.moment.unit > 0):
+		t, bad := k.instant(f, text)
+		if bad.code != "" {
+			return nil, bad
+		}
+		k.other = appendTimestamp(k.other[:0], t)
+		return k.other, fault{}
+	case (f.scalar == typeInteger || f.scalar == typeDecimal) && (v.Kind == page.String || v.Kind == page.Number):
+		n, bad := k.number(text)
+		if bad.code == "" && f.scalar == typeInteger {
+			bad = n.checkInteger()
+		} else if bad.code == "" {
+			bad = n.check()
+		}
+		if bad.code != "" {
+			return nil, bad
+		}
+		k.other = n.append(k.other[:0])
+		return k.other, fault{}
+	}
+	return nil, mismatch(f.want(), v.Kind)
+}
+
+// number takes a number apart; its digits are valid until the next call.
+func (k *Checker) number(lit []byte) (number, fault) {
+	n, digits, ok := parseNumber(lit, k.digits)
+	k.digits = digits
+	if !ok {
+		return n, fault{CodeNumberSyntax, "want a number as JSON writes it"}
+	}
+	return n, fault{}
+}
+
+func (k *Checker) boolean(text []byte) ([]byte, fault) {
+	value, ok := parseBoolean(text)
+	if !ok {
+		return nil, fault{CodeBooleanSyntax, "want one of true false t f yes no y n on off 1 0"}
+	}
+	k.other = strconv.AppendBool(k.other[:0], value)
+	return k.other, fault{}
+}
+
+func (k *Checker) instant(f *field, text []byte) (time.Time, fault) {
+	if f.moment.unit == 0 {
+		return f.moment.parse(text)
+	}
+	n, bad := k.number(text)
+	if bad.code != "" {
+		return time.Time{}, bad
+	}
+	return f.moment.epoch(n)
+}
+
+// want names what the field takes.
+func (f *field) want() string {
+	switch {
+	case f.scalar == typeInteger:
+		return "an integer"
+	case f.scalar == typeTimestamp && f.moment.unit > 0:
+		return "an epoch number"
+	case f.scalar == typeString:
+		return "a text"
+	}
+	return "a " + f.scalar
+}
+
+func mismatch(want string, got page.Kind) fault {
+	return fault{CodeType, "want " + want + ", got " + got.String()}
+}
+
+// audit renders the audit columns, which stay the same for all records of a page.
+func (k *Checker) audit(from Origin) {
+	if k.batch != nil && from == k.from {
+		return
+	}
+	k.from = from
+	id := from.Batch.String()
+	render := func(dst []byte, name, value string) []byte {
+		dst = append(append(append(dst[:0], '"'), name...), '"', ':')
+		return append(appendQuoted(dst, []byte(value)), ',')
+	}
+	k.batch = render(k.batch, "_batch", id)
+	k.ingested = render(k.ingested, "_ingested_at", string(appendTimestamp(nil, from.FetchedAt)))
+	k.run = render(k.run, "_run", id+"/"+strconv.Itoa(from.Extraction)+"/"+k.c.revision.String())
+	k.slot = etl.VersionSlot(from.Batch, from.Extraction)
+}
+
+// finish puts the valid line together, and finds the faults of the item as a whole.
+func (k *Checker) finish(deleted bool) {
+	k.pk = k.join(k.pk[:0], k.c.partition)
+	k.sk = k.join(k.sk[:0], k.c.sort)
+	if len(k.pk) > store.MaxPKBytes {
+		k.fail(k.c.partitionName, fault{CodeKeyTooLong, "want at most 2,048 bytes"})
+	}
+	if len(k.sk) > store.MaxSKBytes {
+		k.fail(k.c.sortName, fault{CodeKeyTooLong, "want at most 1,024 bytes"})
+	}
+	byName := func(a, b member) int { return bytes.Compare(a.name, b.name) }
+	if !slices.IsSortedFunc(k.members, byName) {
+		slices.SortFunc(k.members, byName)
+	}
+
+	// No column begins with _, so ours stand together, before the first column with a greater first byte. A comma is
+	// behind each member; the last one makes room for the brace.
+	after := slices.IndexFunc(k.members, func(m member) bool { return m.name[0] > '_' })
+	if after < 0 {
+		after = len(k.members)
+	}
+	k.content = append(k.content[:0], '{')
+	for _, m := range k.members[:after] {
+		k.content = append(k.content, k.out[m.start:m.end]...)
+	}
+	head := len(k.content)
+	if deleted {
+		k.content = append(k.content, `"_deleted":true,`...)
+	}
+	tail := len(k.content)
+	for _, m := range k.members[after:] {
+		k.content = append(k.content, k.out[m.start:m.end]...)
+	}
+	last := len(k.content) - 1
+	k.content[last] = '}'
+	sum := sha256.Sum256(k.content)
+	k.content[last] = ','
+
+	k.line = append(k.line[:0], k.content[:head]...)
+	k.line = append(k.line, k.batch...)
+	k.line = append(k.line, k.content[head:tail]...)
+	k.line = append(k.line, k.ingested...)
+	k.line = append(appendQuoted(append(k.line, `"_pk":`...), k.pk), ',')
+	k.line = append(append(k.line, `"_rank":"`...), k.c.rankHead...)
+	if k.c.version >= 0 {
+		k.line = append(k.line, k.version...)
+	} else {
+		k.line = append(k.line, k.slot...)
+	}
+	k.line = append(k.line, k.c.rankMiddle...)
+	k.line = hex.AppendEncode(k.line, sum[:etl.DigestLen/2])
+	k.line = append(append(k.line, `",`...), k.run...)
+	if len(k.c.sort) > 0 {
+		k.line = append(appendQuoted(append(k.line, `"_sk":`...), k.sk), ',')
+	}
+	k.line = append(k.line, k.content[tail:]...)
+	k.line[len(k.line)-1] = '}'
+
+	// An item is never twice as large as its line, so most need no counting.
+	if 2*len(k.line) > store.MaxItemBytes && itemSize(k.line) > store.MaxItemBytes {
+		k.fail("", fault{CodeItemTooLarge, "want at most 409,600 bytes by DynamoDB's size rules"})
+	}
+}
+
+// join writes the parts of a key as etl.JoinKey does.
+func (k *Checker) join(dst []byte, fields []int) []byte {
+	for n, i := range fields {
+		if n > 0 {
+			dst = append(dst, '#')
+		}
+		dst = appendKeyPart(dst, k.keyText[k.keySpans[i][0]:k.keySpans[i][1]])
+	}
+	return dst
+}
+
+// key is Result.Key.
+func (k *Checker) key() string {
+	k.pk = append(append(k.pk, 0), k.sk...)
+	return string(k.pk)
+}
+
+// quarantine puts the quarantine line together. The raw text goes in exactly as it arrived: as JSON under `record` if it
+// is valid and on one line, else as a string under `record_text`, or under `record_base64` if it is not even UTF-8.
+func (k *Checker) quarantine(rec page.Record, at Place) []byte {
+	text := func(dst []byte, name, value string) []byte {
+		dst = append(append(dst, name...), ':')
+		return appendQuoted(dst, []byte(strings.ToValidUTF8(value, "\ufffd")))
+	}
+	number := func(dst []byte, name string, n int) []byte {
+		return strconv.AppendInt(append(append(dst, name...), ':'), int64(n), 10)
+	}
+	b := text(append(k.line[:0], '{'), `"batch"`, k.from.Batch.String())
+	b = number(append(b, `,"place":{`...), `"part"`, at.Part)
+	b = number(append(b, ','), `"page"`, at.Page)
+	b = append(number(append(b, ','), `"index"`, at.Index), '}')
+	if rec.Key != "" {
+		b = text(append(b, ','), `"key"`, rec.Key)
+	}
+	b = append(b, `,"reasons":[`...)
+	for i, r := range k.reasons {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = text(append(b, '{'), `"field"`, r.Field)
+		b = text(append(b, ','), `"code"`, r.Code)
+		b = append(text(append(b, ','), `"message"`, r.Message), '}')
+	}
+	b = append(b, ']')
+	switch {
+	case !utf8.Valid(rec.Raw):
+		b = append(b, `,"record_base64":"`...)
+		b = append(base64.StdEncoding.AppendEncode(b, rec.Raw), '"')
+	case bytes.ContainsAny(rec.Raw, "\r\n") || !json.Valid(rec.Raw):
+		b = appendQuoted(append(b, `,"record_text":`...), rec.Raw)
+	default:
+		b = append(append(b, `,"record":`...), rec.Raw...)
+	}
+	k.line = append(b, '}')
+	return k.line
+}

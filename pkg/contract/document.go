@@ -1,0 +1,225 @@
+package contract
+
+import (
+	"bytes"
+	"iter"
+	"slices"
+
+	"github.com/onceload/onceload/pkg/page"
+)
+
+// The limits of DynamoDB's documents.
+const (
+	maxLevels = 32 // the column's own value is on level 1
+	maxName   = 65_535
+)
+
+// documentScratch is what a document is put in order with. Both stacks hold the open objects, outermost first.
+type documentScratch struct {
+	members []member
+	names   []byte
+	copied  []byte
+}
+
+// document appends any JSON value in canonical form: numbers without exponent and superfluous zeros, names sorted as
+// bytes, strings with the fewest escapes, no white space. raw is known to be valid JSON.
+func (k *Checker) document(dst, raw []byte) ([]byte, fault) {
+	k.doc.members, k.doc.names = k.doc.members[:0], k.doc.names[:0]
+	dst, _, bad := k.value(dst, raw, 0, 1)
+	return dst, bad
+}
+
+// value appends the value at i and returns the offset behind it.
+func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int, fault) {
+	if level > maxLevels {
+		return dst, i, fault{CodeTooDeep, "want at most 32 levels"}
+	}
+	switch raw[i] {
+	case '{':
+		return k.object(dst, raw, i, level)
+	case '[':
+		dst = append(dst, '[')
+		i = skipSpace(raw, i+1)
+		for first := true; raw[i] != ']'; first = false {
+			if !first {
+				dst = append(dst, ',')
+				i = skipSpace(raw, i+1)
+			}
+			var bad fault
+			if dst, i, bad = k.value(dst, raw, i, level+1); bad.code != "" {
+				return dst, i, bad
+			}
+			i = skipSpace(raw, i)
+		}
+		return append(dst, ']'), i + 1, fault{}
+	case '"':
+		end := skipString(raw, i)
+		var err error
+		if k.text, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(k.text[:0]); err != nil {
+			return dst, i, fault{CodeBadText, err.Error()}
+		}
+		return appendQuoted(dst, k.text), end, fault{}
+	}
+	end := skipWord(raw, i)
+	if raw[i] == 't' || raw[i] == 'f' || raw[i] == 'n' {
+		return append(dst, raw[i:end]...), end, fault{}
+	}
+	n, bad := k.number(raw[i:end])
+	if bad.code == "" {
+		bad = n.check()
+	}
+	if bad.code != "" {
+		return dst, i, bad
+	}
+	return n.append(dst), end, fault{}
+}
+
+// object appends the object at i with its members in order.
+func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int, fault) {
+	d := &k.doc
+	base, names, start := len(d.members), len(d.names), len(dst)
+	dst = append(dst, '{')
+	i = skipSpace(raw, i+1)
+	for first := true; raw[i] != '}'; first = false {
+		if !first {
+			dst = append(dst, ',')
+			i = skipSpace(raw, i+1)
+		}
+		end := skipString(raw, i)
+		mark := len(d.names)
+		var err error
+		if d.names, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(d.names); err != nil {
+			return dst, i, fault{CodeBadName, err.Error()}
+		}
+		m := member{name: d.names[mark:], start: len(dst)}
+		if bad := checkName(m.name); bad.code != "" {
+			return dst, i, bad
+		}
+		dst = append(appendQuoted(dst, m.name), ':')
+		i = skipSpace(raw, end)
+		var bad fault
+		if dst, i, bad = k.value(dst, raw, skipSpace(raw, i+1), level+1); bad.code != "" {
+			return dst, i, bad
+		}
+		m.end = len(dst)
+		d.members = append(d.members, m)
+		i = skipSpace(raw, i)
+	}
+	dst = append(dst, '}')
+
+	members := d.members[base:]
+	byName := func(a, b member) int { return bytes.Compare(a.name, b.name) }
+	if !slices.IsSortedFunc(members, byName) {
+		slices.SortFunc(members, byName)
+		d.copied = append(d.copied[:0], dst[start:]...)
+		dst = append(dst[:start], '{')
+		for n, m := range members {
+			if n > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, d.copied[m.start-start:m.end-start]...)
+		}
+		dst = append(dst, '}')
+	}
+	for n := 1; n < len(members); n++ {
+		if bytes.Equal(members[n-1].name, members[n].name) {
+			return dst, i, fault{CodeDuplicateName, "a name stands more than once in an object of the document"}
+		}
+	}
+	d.members, d.names = d.members[:base], d.names[:names]
+	return dst, i + 1, fault{}
+}
+
+// checkName says why DynamoDB would refuse a name.
+func checkName(name []byte) fault {
+	if len(name) == 0 || len(name) > maxName {
+		return fault{CodeBadName, "want names of 1 to 65,535 bytes"}
+	}
+	return fault{}
+}
+
+// elements yields the values of an array of valid JSON.
+func elements(raw []byte) iter.Seq[page.Value] {
+	return func(yield func(page.Value) bool) {
+		for i := skipSpace(raw, 1); raw[i] != ']'; {
+			if raw[i] == ',' {
+				i = skipSpace(raw, i+1)
+			}
+			end := skipValue(raw, i)
+			if !yield(page.Value{Kind: kindOf(raw[i]), Raw: raw[i:end]}) {
+				return
+			}
+			i = skipSpace(raw, end)
+		}
+	}
+}
+
+func kindOf(first byte) page.Kind {
+	switch first {
+	case '"':
+		return page.String
+	case '{':
+		return page.Object
+	case '[':
+		return page.Array
+	case 't', 'f':
+		return page.Bool
+	case 'n':
+		return page.Null
+	}
+	return page.Number
+}
+
+// The functions below walk text that is known to be valid JSON.
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
+		i++
+	}
+	return i
+}
+
+// skipString returns the offset behind the string at i.
+func skipString(b []byte, i int) int {
+	for i++; ; i++ {
+		switch b[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
+	}
+}
+
+// skipWord returns the offset behind the number or literal at i.
+func skipWord(b []byte, i int) int {
+	for i < len(b) && b[i] != ',' && b[i] != ']' && b[i] != '}' && b[i] > ' ' {
+		i++
+	}
+	return i
+}
+
+// skipValue returns the offset behind the value at i.
+func skipValue(b []byte, i int) int {
+	for depth := 0; ; {
+		switch b[i] {
+		case '"':
+			i = skipString(b, i)
+		case '{', '[':
+			depth++
+			i++
+			continue
+		case '}', ']':
+			depth--
+			i++
+		case ',', ':', ' ', '\n', '\r', '\t':
+			i++
+			continue
+		default:
+			i = skipWord(b, i)
+		}
+		if depth == 0 {
+			return i
+		}
+	}
+}
