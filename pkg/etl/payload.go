@@ -242,12 +242,18 @@ type StateError struct {
 	Cause string `json:"Cause"`
 }
 
-// Failure is a recorded failure as it travels on to Raise.
+// Failure is a recorded failure as it travels on to Raise, with all that Raise needs when the ledger cannot be reached.
 type Failure struct {
-	Status Status `json:"status"` // recorded
-	PK     string `json:"pk"`     // where it is recorded
-	ID     string `json:"id"`
+	Status  Status `json:"status"` // recorded
+	PK      string `json:"pk"`     // where it is recorded
+	ID      string `json:"id"`
+	Stage   Stage  `json:"stage"`
+	Kind    Kind   `json:"kind"`
+	Message string `json:"message"` // at most MaxMessage bytes
 }
+
+// MaxMessage bounds a failure's message in payloads and ledger items, in bytes.
+const MaxMessage = 2048
 
 // FailureID identifies one entry into RecordFailure.
 func FailureID(execution, entered string) string { return execution + "@" + entered }

@@ -1,0 +1,311 @@
+// Package cli is the command line: its commands speak to an [Operator], which the local home implements, and print for
+// people or, with --json, for programs. Results go to standard output, progress and errors to standard error.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
+	"github.com/onceload/onceload/pkg/local"
+	"github.com/onceload/onceload/pkg/pipeline"
+)
+
+// Operator runs batches and knows their state.
+type Operator interface {
+	// Run starts an execution and waits for its end. A request without a slot means the last closed window.
+	Run(ctx context.Context, req etl.Request) (ledger.Report, error)
+	// Redrive lets the batch's execution go on where it failed, and waits for its end.
+	Redrive(ctx context.Context, b etl.Batch) (ledger.Report, error)
+	// Show reads all that is known of a batch; an error of kind Usage if that is nothing.
+	Show(ctx context.Context, b etl.Batch) (ledger.View, error)
+	Close() error
+}
+
+// Env is the world of a command. Args, Stdout and Stderr are required.
+type Env struct {
+	Args   []string // without the program's name
+	Stdout io.Writer
+	Stderr io.Writer
+	Lookup func(string) (string, bool) // environment; default os.LookupEnv
+	Now    func() time.Time
+	Sleep  func(context.Context, time.Duration) error
+	Rand   func() float64
+	Exec   func() (string, error) // path of the onceload program, for the demo; default os.Executable
+}
+
+const usage = `onceload turns an HTTP API into table rows, on a schedule, so that a retry is boring.
+
+Usage:
+  onceload run <pipeline|file> [--slot T] [--source URL] [--reload]   load one slot (default: the last closed one)
+  onceload show <batch>                                              what the ledger knows of a batch
+  onceload redrive <batch>                                           go on at the stage that failed
+  onceload check [file…]                                             find every fault in pipeline files
+  onceload demo                                                      see it survive a misbehaving API and a kill
+  onceload help
+
+Flags:
+`
+
+// Run executes one command and returns its exit code.
+func Run(ctx context.Context, env Env) int {
+	c := &command{Env: env}
+	if c.Lookup == nil {
+		c.Lookup = os.LookupEnv
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Exec == nil {
+		c.Exec = os.Executable
+	}
+	return c.exit(c.run(ctx))
+}
+
+// command is one invocation.
+type command struct {
+	Env
+	flags *pflag.FlagSet
+
+	home      string
+	slot      string
+	source    string
+	reload    bool
+	json      bool
+	killAfter int64
+}
+
+func (c *command) run(ctx context.Context) error {
+	f := pflag.NewFlagSet("onceload", pflag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.SortFlags = false
+	f.StringVar(&c.home, "home", ".onceload", "folder of objects, ledger and targets")
+	f.StringVar(&c.slot, "slot", "", "start of the slot, UTC, like 2026-11-30T10:00:00Z")
+	f.StringVar(&c.source, "source", "", "replaces scheme and host of the source, like http://127.0.0.1:8080")
+	f.BoolVar(&c.reload, "reload", false, "load a completed batch's objects once more")
+	f.BoolVar(&c.json, "json", false, "print one JSON object")
+	f.Int64Var(&c.killAfter, "kill-after-rows", 0, "for tests: kill this process (as kill -9 does) once N rows are written")
+	help := f.BoolP("help", "h", false, "print this help")
+	c.flags = f
+	if err := f.Parse(c.Args); err != nil {
+		return etl.Errorf(etl.Usage, "%w", err)
+	}
+	args := f.Args()
+	if *help || len(args) == 0 || args[0] == "help" {
+		_, err := fmt.Fprint(c.Stdout, usage, f.FlagUsages(), "\n", exitCodes())
+		return err
+	}
+	name, args := args[0], args[1:]
+	commands := []struct {
+		name  string
+		flags []string
+		args  int // wanted; −1 = any number
+		run   func(context.Context, []string) error
+	}{
+		{"run", []string{"home", "slot", "source", "reload", "json", "kill-after-rows"}, 1, c.runBatch},
+		{"show", []string{"home", "json"}, 1, c.show},
+		{"redrive", []string{"home", "source", "json"}, 1, c.redrive},
+		{"check", nil, -1, c.check},
+		{"demo", []string{"home"}, 0, c.demo},
+	}
+	for _, k := range commands {
+		if k.name != name {
+			continue
+		}
+		if err := c.allow(k.name, k.flags); err != nil {
+			return err
+		}
+		if k.args >= 0 && len(args) != k.args {
+			return etl.Errorf(etl.Usage, "%s takes %d argument(s), not %d", k.name, k.args, len(args))
+		}
+		return k.run(ctx, args)
+	}
+	return etl.Errorf(etl.Usage, "there is no command %q", name)
+}
+
+// allow refuses flags that the command does not have: a flag without effect would mislead.
+func (c *command) allow(name string, flags []string) error {
+	var bad error
+	c.flags.Visit(func(f *pflag.Flag) {
+		for _, ok := range flags {
+			if f.Name == ok {
+				return
+			}
+		}
+		bad = errors.Join(bad, etl.Errorf(etl.Usage, "%s has no flag --%s", name, f.Name))
+	})
+	return bad
+}
+
+// failed is how a command ends whose report already says all.
+type failed struct{ kind etl.Kind }
+
+func (f failed) Error() string { return string(f.kind) }
+
+// exit prints what went wrong and returns the exit code of its kind.
+func (c *command) exit(err error) int {
+	if err == nil {
+		return 0
+	}
+	var f failed
+	if errors.As(err, &f) {
+		return f.kind.Info().Exit
+	}
+	kind := etl.KindOf(err)
+	if c.json {
+		r := ledger.Report{Failure: &ledger.ReportFailure{Kind: kind, Message: err.Error(), Hint: kind.Info().Hint}}
+		if err := c.printJSON(r); err != nil {
+			fmt.Fprintf(c.Stderr, "onceload: %s\n", err)
+		}
+		return kind.Info().Exit
+	}
+	fmt.Fprintf(c.Stderr, "onceload: %s\n%s: %s\n", err, kind, kind.Info().Hint)
+	return kind.Info().Exit
+}
+
+func (c *command) printJSON(v any) error {
+	enc := json.NewEncoder(c.Stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// terminal reports whether people watch standard error.
+func (c *command) terminal() bool {
+	f, ok := c.Stderr.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// open opens the home for a command about the pipeline (may be "").
+func (c *command) open(ctx context.Context, pipeline string, p *progress) (Operator, error) {
+	o := local.Options{
+		Dir: c.home, Pipeline: pipeline, Source: c.source, Lookup: c.Lookup,
+		Log: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Now: c.Now, Sleep: c.Sleep, Rand: c.Rand, Watch: p.tick,
+	}
+	h, err := local.Open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("home %s: %w", c.home, err)
+	}
+	return h, nil
+}
+
+func (c *command) runBatch(ctx context.Context, args []string) error {
+	// A faulty pipeline file is found before a home folder is made for it.
+	if _, err := pipeline.Find(args[0]); err != nil {
+		return err
+	}
+	return c.with(ctx, args[0], func(op Operator) (ledger.Report, error) {
+		return op.Run(ctx, etl.Request{Slot: c.slot, Reload: c.reload})
+	})
+}
+
+func (c *command) redrive(ctx context.Context, args []string) error {
+	b, err := etl.ParseBatch(args[0])
+	if err != nil {
+		return err
+	}
+	return c.with(ctx, "", func(op Operator) (ledger.Report, error) { return op.Redrive(ctx, b) })
+}
+
+// with runs one batch command under a progress display and prints its report.
+func (c *command) with(ctx context.Context, pipeline string, do func(Operator) (ledger.Report, error)) (err error) {
+	p := newProgress(c.Stderr, c.terminal(), c.Now)
+	p.killAfter = c.killAfter
+	op, err := c.open(ctx, pipeline, p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, op.Close()) }()
+	r, err := do(op)
+	p.end()
+	if err != nil {
+		return err
+	}
+	if err := c.report(r); err != nil {
+		return err
+	}
+	if r.Failure != nil {
+		return failed{r.Failure.Kind}
+	}
+	return nil
+}
+
+func (c *command) report(r ledger.Report) error {
+	if c.json {
+		return c.printJSON(r)
+	}
+	return printReport(c.Stdout, r)
+}
+
+func (c *command) show(ctx context.Context, args []string) (err error) {
+	b, err := etl.ParseBatch(args[0])
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(c.home); err != nil {
+		return etl.Errorf(etl.Usage, "no home folder: %w", err)
+	}
+	op, err := c.open(ctx, "", newProgress(c.Stderr, false, c.Now))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, op.Close()) }()
+	v, err := op.Show(ctx, b)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		return c.printJSON(v)
+	}
+	return printView(c.Stdout, v)
+}
+
+// check reads pipeline files, the embedded ones if none is named, and reports every fault of every one.
+func (c *command) check(_ context.Context, args []string) error {
+	if len(args) == 0 {
+		args = pipeline.Names()
+	}
+	var faults []error
+	for _, name := range args {
+		p, err := pipeline.Find(name)
+		if err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		fmt.Fprintf(c.Stdout, "ok  %s (%s)\n", p.File, p.Name)
+	}
+	return errors.Join(faults...)
+}
+
+// exitCodes documents the exit codes from the table of kinds.
+func exitCodes() string {
+	byCode := map[int][]string{}
+	var order []int
+	for _, k := range etl.Kinds() {
+		if len(byCode[k.Exit]) == 0 {
+			order = append(order, k.Exit)
+		}
+		byCode[k.Exit] = append(byCode[k.Exit], string(k.Kind))
+	}
+	var b strings.Builder
+	b.WriteString("Exit codes:\n  0    completed, or nothing to do\n")
+	for _, code := range order {
+		fmt.Fprintf(&b, "  %-4d %s\n", code, strings.Join(byCode[code], ", "))
+	}
+	return b.String()
+}

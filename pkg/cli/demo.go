@@ -1,0 +1,5 @@
+package cli
+
+import "context"
+
+func (c *command) demo(context.Context, []string) error { return nil }

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
+)
+
+// printReport prints a run's end for people.
+func printReport(w io.Writer, r ledger.Report) error {
+	var b strings.Builder
+	state := string(r.State)
+	if state == "" {
+		state = "never claimed"
+	}
+	fmt.Fprintf(&b, "%s  %s\n", r.BatchID, state)
+	if r.Failure != nil {
+		f := r.Failure
+		at := ""
+		if f.Stage != "" {
+			at = " in " + string(f.Stage)
+		}
+		fmt.Fprintf(&b, "  %s%s: %s\n  → %s\n", f.Kind, at, f.Message, f.Hint)
+	}
+	writeCounts(&b, r.Counts)
+	if r.Retries > 0 {
+		fmt.Fprintf(&b, "  %s retries, %.1f s waited\n", number(int64(r.Retries)), float64(r.WaitedMS)/1000)
+	}
+	return printed(io.WriteString(w, b.String()))
+}
+
+func writeCounts(b *strings.Builder, c etl.Counts) {
+	fmt.Fprintf(b, "  %s pages, %s records: %s valid, %s quarantined\n", number(c.Pages), number(c.Records), number(c.Valid), number(c.Quarantined))
+	fmt.Fprintf(b, "  written %s (%s new, %s updated), %s unchanged, %s stale, %s duplicate\n",
+		number(c.Written), number(c.New), number(c.Updated), number(c.Unchanged), number(c.Stale), number(c.Duplicate))
+}
+
+// printView prints what the ledger knows of a batch.
+func printView(w io.Writer, v ledger.View) error {
+	var s strings.Builder
+	b := v.Batch
+	fmt.Fprintf(&s, "%s  %s\n", b.ID, b.State)
+	t := tabwriter.NewWriter(&s, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(t, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("stage", "%s", b.Stage)
+	row("owner", "%s (fence %d)", b.Owner, b.Fence)
+	row("window", "%s", b.Window)
+	row("extraction", "%d: %s parts, %s pages, %s records, %s bytes", b.Extraction, number(int64(b.Parts)), number(b.Pages), number(b.Records), number(b.Bytes))
+	if b.Binding != nil {
+		row("bound to", "revision %s, contract %s", b.Binding.Revision, b.Binding.Contract)
+	}
+	row("load", "%d", b.Load)
+	row("started", "%s", b.StartedAt)
+	row("updated", "%s", b.UpdatedAt)
+	if b.CompletedAt != "" {
+		row("completed", "%s", b.CompletedAt)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	writeCounts(&s, b.Report().Counts)
+	reasons := map[ledger.ReasonCount]int64{}
+	var order []ledger.ReasonCount
+	for _, p := range v.Transforms {
+		for _, r := range p.Reasons {
+			key := ledger.ReasonCount{Field: r.Field, Code: r.Code}
+			if reasons[key] == 0 {
+				order = append(order, key)
+			}
+			reasons[key] += r.Count
+		}
+	}
+	for _, r := range order {
+		fmt.Fprintf(&s, "  quarantined: %s %s ×%s\n", r.Field, r.Code, number(reasons[r]))
+	}
+	for _, f := range v.Failures {
+		fmt.Fprintf(&s, "  failure %s in %s: %s: %s\n    → %s\n", f.At, f.Stage, f.Kind, f.Message, f.Hint)
+	}
+	return printed(io.WriteString(w, s.String()))
+}
+
+func printed(_ int, err error) error {
+	if err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
+// number groups digits by threes.
+func number(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,128 @@
+// Package local runs pipelines on this machine: a home folder with raw/ and stage/ for objects and onceload.db for the
+// ledger, the targets and the history of executions, file locks for liveness, and secrets from the environment.
+package local
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
+	"github.com/onceload/onceload/pkg/pipeline"
+	"github.com/onceload/onceload/pkg/runner"
+	"github.com/onceload/onceload/pkg/source"
+	"github.com/onceload/onceload/pkg/stage"
+	"github.com/onceload/onceload/pkg/store"
+	"github.com/onceload/onceload/pkg/store/disk"
+)
+
+// Options open a home. All but Dir may be zero.
+type Options struct {
+	Dir      string                      // made if need be
+	Pipeline string                      // name or path of the pipeline file the commands speak of
+	Source   string                      // replaces scheme and host of its source
+	Lookup   func(string) (string, bool) // environment; default os.LookupEnv
+	Watch    func(stage.Tick)
+	Log      *slog.Logger
+	HTTP     *http.Client
+	Now      func() time.Time
+	Sleep    func(context.Context, time.Duration) error
+	Rand     func() float64
+	NewID    func() string // last part of execution ids; default random
+}
+
+// Home is an open home folder.
+type Home struct {
+	opts    Options
+	db      *disk.DB
+	raw     *disk.Objects
+	stage   *disk.Objects
+	ledger  *ledger.Ledger
+	history *history
+	locks   *locks
+}
+
+// Open opens the home folder, which it makes if need be. The caller closes it.
+func Open(ctx context.Context, o Options) (_ *Home, err error) {
+	if o.Lookup == nil {
+		o.Lookup = os.LookupEnv
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.NewID == nil {
+		o.NewID = newID
+	}
+	h := &Home{opts: o}
+	defer func() {
+		if err != nil && h.db != nil {
+			err = errors.Join(err, h.db.Close())
+		}
+	}()
+	for _, dir := range []string{"raw", "stage", "locks"} {
+		if err := os.MkdirAll(filepath.Join(o.Dir, dir), 0o755); err != nil {
+			return nil, etl.Errorf(etl.StoreUnavailable, "open home: %w", err)
+		}
+	}
+	if h.db, err = disk.OpenDB(filepath.Join(o.Dir, "onceload.db")); err != nil {
+		return nil, err
+	}
+	if h.raw, err = disk.OpenObjects(filepath.Join(o.Dir, "raw")); err != nil {
+		return nil, err
+	}
+	if h.stage, err = disk.OpenObjects(filepath.Join(o.Dir, "stage")); err != nil {
+		return nil, err
+	}
+	table, err := h.db.Table(ctx, ledger.Schema())
+	if err != nil {
+		return nil, err
+	}
+	h.ledger = &ledger.Ledger{Table: table, Now: o.Now}
+	if h.history, err = openHistory(ctx, h.db.SQL()); err != nil {
+		return nil, err
+	}
+	h.locks = &locks{dir: filepath.Join(o.Dir, "locks"), history: h.history}
+	return h, nil
+}
+
+// Close closes the home.
+func (h *Home) Close() error { return h.db.Close() }
+
+// find reads an origin's pipeline file.
+func find(from origin) (*pipeline.Pipeline, error) {
+	p, err := pipeline.Find(from.Pipeline)
+	if err != nil || from.Source == "" {
+		return p, err
+	}
+	return source.Rebase(p, from.Source)
+}
+
+// runner wires the stages over this home. The pipeline file is read once: what a run began with, it ends with.
+func (h *Home) runner(p *pipeline.Pipeline) *runner.Runner {
+	stages := stage.New(stage.Deps{
+		Raw: h.raw, Stage: h.stage, Ledger: h.ledger,
+		Target: func(ctx context.Context, p *pipeline.Pipeline) (store.Table, error) {
+			return h.db.Table(ctx, store.Schema{Name: p.Target.Table, SortKey: len(p.Target.Sort) > 0})
+		},
+		Pipelines: func(name string) (*pipeline.Pipeline, error) {
+			if name != p.Name {
+				return nil, etl.Errorf(etl.Usage, "this run is of pipeline %s, not of %s", p.Name, name)
+			}
+			return p, nil
+		},
+		Liveness: h.locks, Secrets: environment{h.opts.Lookup},
+		HTTP: h.opts.HTTP, Log: h.opts.Log, Now: h.opts.Now, Sleep: h.opts.Sleep, Rand: h.opts.Rand, Watch: h.opts.Watch,
+	})
+	return &runner.Runner{
+		Handlers: stages.Handlers(), History: h.history,
+		Now: h.opts.Now, Sleep: h.opts.Sleep, Rand: h.opts.Rand,
+		// A function is a goroutine here, not a machine of its own: more of them than processors gain nothing.
+		Concurrency: runtime.GOMAXPROCS(0),
+	}
+}

@@ -1,0 +1,207 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/onceload/onceload/pkg/asl"
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
+	"github.com/onceload/onceload/pkg/pipeline"
+	"github.com/onceload/onceload/pkg/store"
+)
+
+func newID() string {
+	var b [6]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// Run starts an execution for the request and waits for its end. A request without a slot means the last closed window.
+// Its pipeline is that of the home's options. A run that did not complete the batch is no error: the report says why.
+func (h *Home) Run(ctx context.Context, req etl.Request) (report ledger.Report, err error) {
+	from, err := absolute(origin{Pipeline: h.opts.Pipeline, Source: h.opts.Source})
+	if err != nil {
+		return report, err
+	}
+	p, err := find(from)
+	if err != nil {
+		return report, err
+	}
+	req.Pipeline = p.Name
+	if req.Slot == "" && req.ScheduledTime == "" {
+		req.Slot = etl.FormatTime(p.Schedule.Slot(h.opts.Now()))
+	}
+	b, err := req.Batch(p.Schedule)
+	if err != nil {
+		return report, err
+	}
+	id := fmt.Sprintf("local:%s:%s:%s", b.Pipeline, b.SlotID(), h.opts.NewID())
+	release, err := h.locks.hold(id)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	if err := h.history.reserve(ctx, id, b.String(), from); err != nil {
+		return report, err
+	}
+	res, err := h.runner(p).Start(ctx, id, b, req)
+	if err != nil {
+		return report, err
+	}
+	return h.report(ctx, b, id, res)
+}
+
+// absolute makes a path that outlives the working directory.
+func absolute(o origin) (origin, error) {
+	if !strings.ContainsAny(o.Pipeline, `/\.`) {
+		return o, nil
+	}
+	abs, err := filepath.Abs(o.Pipeline)
+	if err != nil {
+		return o, etl.Errorf(etl.Usage, "pipeline file %s: %w", o.Pipeline, err)
+	}
+	o.Pipeline = abs
+	return o, nil
+}
+
+// report says how an execution ended. The ledger is asked even after an interruption.
+func (h *Home) report(ctx context.Context, b etl.Batch, id string, res asl.Result) (ledger.Report, error) {
+	batch, err := h.ledger.Get(context.WithoutCancel(ctx), b)
+	if errors.Is(err, store.ErrNotFound) {
+		batch, err = ledger.Batch{ID: b.String()}, nil
+	}
+	if err != nil {
+		return ledger.Report{}, err
+	}
+	r := batch.Report()
+	switch res.Status {
+	case asl.Succeeded:
+		var out struct {
+			Extract etl.Progress `json:"extract"`
+		}
+		if err := json.Unmarshal(res.Output, &out); err != nil {
+			return r, etl.Errorf(etl.Internal, "output of %s: %w", id, err)
+		}
+		if out.Extract.Status == etl.StatusBusy {
+			r.Failure = failure(etl.Busy, etl.StageExtract, fmt.Sprintf("execution %s owns %s and is still running", batch.Owner, b))
+		}
+	case asl.Aborted:
+		r.Failure = failure(etl.Interrupted, batch.Stage, fmt.Sprintf("interrupted in %s", res.State))
+	default:
+		if r.Failure == nil || batch.Failure == nil || batch.Failure.Execution != id {
+			r.Failure = failureOf(res)
+		}
+	}
+	return r, nil
+}
+
+// failureOf reads the end of an execution whose failure is not in the batch item: it has none, or another owns it.
+func failureOf(res asl.Result) *ledger.ReportFailure {
+	kind, message := etl.Kind(res.Error), res.Cause
+	if !kind.Known() {
+		kind, message = etl.Internal, res.Error+": "+res.Cause
+	}
+	var fe etl.FunctionError
+	if json.Unmarshal([]byte(res.Cause), &fe) == nil && fe.Message != "" {
+		message = fe.Message
+	}
+	return failure(kind, "", message)
+}
+
+func failure(kind etl.Kind, s etl.Stage, message string) *ledger.ReportFailure {
+	return &ledger.ReportFailure{Kind: kind, Stage: s, Message: message, Hint: kind.Info().Hint}
+}
+
+// Show reads all the ledger knows of a batch; an error of kind Usage if it was never run here.
+func (h *Home) Show(ctx context.Context, b etl.Batch) (ledger.View, error) {
+	v, err := h.ledger.View(ctx, b)
+	if errors.Is(err, store.ErrNotFound) {
+		return v, etl.Errorf(etl.Usage, "batch %s was never run in %s", b, h.opts.Dir)
+	}
+	return v, err
+}
+
+// Redrive lets the batch's execution go on at the stage that failed, with the pipeline file as it is now. A completed
+// batch is left as it is.
+func (h *Home) Redrive(ctx context.Context, b etl.Batch) (report ledger.Report, err error) {
+	v, err := h.Show(ctx, b)
+	if err != nil {
+		return report, err
+	}
+	if v.Batch.State == ledger.StateCompleted {
+		return v.Batch.Report(), nil
+	}
+	id := v.Batch.Owner
+	from, known, err := h.history.origin(ctx, id)
+	if err != nil {
+		return report, err
+	}
+	if !known {
+		return report, etl.Errorf(etl.Usage, "execution %s of batch %s did not run in %s: run the batch again instead", id, b, h.opts.Dir)
+	}
+	if h.opts.Source != "" {
+		from.Source = h.opts.Source
+	}
+	p, err := find(from)
+	if err != nil {
+		return report, err
+	}
+	release, err := h.locks.hold(id)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	res, err := h.redrive(ctx, p, id)
+	if err != nil {
+		return report, err
+	}
+	return h.report(ctx, b, id, res)
+}
+
+// redrive redrives an execution, twice if it died in RecordFailure, whose Raise has to fail once before it lets through.
+func (h *Home) redrive(ctx context.Context, p *pipeline.Pipeline, id string) (asl.Result, error) {
+	_, events, err := h.history.Load(ctx, id)
+	if err != nil {
+		return asl.Result{}, err
+	}
+	r := h.runner(p)
+	switch state, input := entered(events); state {
+	case "Raise":
+		// It may have died before its mark was set. Set by us, the mark lets the redriven Raise through.
+		var at struct {
+			Failure etl.Failure `json:"failure"`
+		}
+		if err := json.Unmarshal(input, &at); err != nil {
+			return asl.Result{}, etl.Errorf(etl.Internal, "history of %s: input of Raise: %w", id, err)
+		}
+		if _, _, err := h.ledger.Raise(ctx, at.Failure.PK, at.Failure.ID, "redrive"); err != nil {
+			return asl.Result{}, err
+		}
+	case "RecordFailure":
+		if res, err := r.Redrive(ctx, id); err != nil || res.Status != asl.Failed {
+			return res, err
+		}
+	}
+	return r.Redrive(ctx, id)
+}
+
+// entered finds the state outside of Maps that was entered and not exited: where a redrive begins.
+func entered(events []asl.Event) (state string, input json.RawMessage) {
+	for _, e := range events {
+		switch {
+		case e.Path != "":
+		case strings.HasSuffix(e.Type, "StateEntered"):
+			state, input = e.State, e.Input
+		case strings.HasSuffix(e.Type, "StateExited"):
+			state, input = "", nil
+		}
+	}
+	return state, input
+}

@@ -1,0 +1,390 @@
+package stage
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
+	"github.com/onceload/onceload/pkg/pipeline"
+	"github.com/onceload/onceload/pkg/snapshot"
+	"github.com/onceload/onceload/pkg/source"
+	"github.com/onceload/onceload/pkg/store"
+)
+
+const (
+	// maxRestarts bounds the extractions one execution gives up because their cursor expired.
+	maxRestarts = 3
+	// maxIdle bounds the calls in a row that land no page.
+	maxIdle = 10
+)
+
+// Extract claims the batch and lands the source's pages as parts of an extraction, closed by a manifest.
+type Extract struct{ *core }
+
+// Run claims, goes on after the last landed page, and stops with landed, or more or wait before its time is up. Statuses:
+// busy (another live execution has the batch), done (it is completed, and the request asks for nothing more).
+func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, error) {
+	p, _, err := s.compile(in.Request.Pipeline)
+	if err != nil {
+		return etl.Progress{}, err
+	}
+	b, err := in.Request.Batch(p.Schedule)
+	if err != nil {
+		return etl.Progress{}, err
+	}
+	claim, err := s.Ledger.Claim(ctx, ledger.ClaimRequest{
+		Batch: b, Execution: in.Execution, Window: p.Schedule.Window(b.Slot), PipelineDigest: p.Digest, Source: host(p.Source.URL),
+		Reload: in.Request.Reload, Refetch: in.Request.Refetch, Reprocess: in.Request.Reprocess,
+		Alive: s.Liveness.Alive,
+	})
+	if err != nil {
+		return etl.Progress{}, fmt.Errorf("claim %s: %w", b, err)
+	}
+	out := in.Progress
+	out.Batch, out.Ranges, out.ResumeAt = b.String(), []etl.Range{}, ""
+	if claim.Status != "" {
+		out.Status = claim.Status
+		return out, nil
+	}
+	if claim.Resumed {
+		// A redrive begins with fresh bounds: the operator asked for another try.
+		out.Attempts, out.Idle, out.Restarts, out.WaitBegan = 0, 0, 0, ""
+	}
+	out.Fence, out.Extraction = claim.Owner.Fence, claim.Batch.Extraction
+	if claim.Batch.Reload {
+		// The bound objects are loaded as they are: nothing to extract or transform.
+		out.Status = etl.StatusLanded
+		return out, nil
+	}
+	client, err := s.source(p)
+	if err != nil {
+		return out, err
+	}
+	e := &extraction{core: s.core, p: p, client: client, owner: claim.Owner, window: claim.Batch.Window, out: out}
+	return e.run(ctx)
+}
+
+// host names the source for people.
+func host(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+// extraction is one call's work on one extraction.
+type extraction struct {
+	*core
+	p      *pipeline.Pipeline
+	client *source.Client
+	owner  ledger.Owner
+	window etl.Window
+	out    etl.Progress
+
+	guard   *source.Guard
+	footers []snapshot.Footer
+	at      source.State // where the next page is
+	done    bool         // there is no next page
+	part    *snapshot.PartWriter
+	opened  time.Time // when the part's first page came
+	landed  int       // parts landed by this call
+}
+
+func (e *extraction) run(ctx context.Context) (etl.Progress, error) {
+	for {
+		err := e.fetch(ctx)
+		var wait *source.Wait
+		switch {
+		case err == nil:
+			return e.out, nil
+		case errors.As(err, &wait):
+			return e.wait(ctx, wait)
+		case etl.KindOf(err) == etl.CursorExpired && e.out.Restarts < maxRestarts:
+			if err := e.restart(ctx, err); err != nil {
+				return e.out, err
+			}
+		default:
+			return e.out, e.fail(ctx, err)
+		}
+	}
+}
+
+// fetch rolls forward over what is landed, then lands pages until there are no more or the time is up.
+func (e *extraction) fetch(ctx context.Context) error {
+	m, err := snapshot.ReadManifest(ctx, e.Raw, e.owner.Batch, e.out.Extraction)
+	if err == nil {
+		return e.finish(ctx, m)
+	}
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	if err := e.rollForward(ctx); err != nil {
+		return err
+	}
+	for !e.done {
+		if e.short(ctx) {
+			return e.more(ctx)
+		}
+		if err := e.page(ctx); err != nil {
+			return err
+		}
+	}
+	if err := e.land(ctx); err != nil {
+		return err
+	}
+	if !e.done {
+		// The part we lost the race for ends earlier than ours did.
+		return e.fetch(ctx)
+	}
+	m, err = snapshot.NewManifest(e.owner.Batch, e.out.Extraction, e.window, e.p.Digest, e.footers).Write(ctx, e.Raw)
+	if err != nil {
+		return err
+	}
+	return e.finish(ctx, m)
+}
+
+// rollForward rebuilds position, counts and loop guard from the footers of the parts that are there: the raw bucket is
+// the truth, the ledger's checkpoint a hint.
+func (e *extraction) rollForward(ctx context.Context) error {
+	e.guard = source.NewGuard(e.p.Source.Paginate.MaxPages)
+	e.footers, e.at, e.done, e.part = nil, source.State{}, false, nil
+	for n := range etl.MaxParts {
+		f, err := snapshot.ReadFooter(ctx, e.Raw, etl.RawPartKey(e.owner.Batch, e.out.Extraction, n))
+		if errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := e.adopt(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adopt moves the position behind a landed part.
+func (e *extraction) adopt(f snapshot.Footer) error {
+	for _, p := range f.Pages {
+		if err := e.guard.Add(p.Request, p.SHA256, p.Records); err != nil {
+			return err
+		}
+		var at source.State
+		if err := json.Unmarshal(p.After, &at); err != nil {
+			return etl.Errorf(etl.RecordsLost, "part %d of %s: the position in its footer cannot be read: %w", f.Part, e.owner.Batch, err)
+		}
+		e.at, e.done = at, p.Done
+	}
+	e.footers = append(e.footers, f)
+	return nil
+}
+
+// page fetches one page into the open part, and lands the part when it is full or old.
+func (e *extraction) page(ctx context.Context) error {
+	var began time.Time
+	if e.out.WaitBegan != "" {
+		var err error
+		if began, err = time.Parse(time.RFC3339Nano, e.out.WaitBegan); err != nil {
+			return etl.Errorf(etl.Usage, "progress: wait_began: %w", err)
+		}
+	}
+	pg, stats, err := e.client.Fetch(ctx, source.Request{
+		Slot: e.owner.Batch.Slot, Window: e.window, At: e.at, Tried: e.out.Attempts, WaitBegan: began,
+	})
+	e.out.Retries += stats.Retries
+	e.out.WaitedMS += stats.Waited.Milliseconds()
+	e.out.Attempts = stats.Attempts
+	if err != nil {
+		return err
+	}
+	e.out.WaitBegan = ""
+	sum := sha256.Sum256(pg.Body)
+	digest := hex.EncodeToString(sum[:])
+	if err := e.guard.Add(pg.Request, digest, pg.Records); err != nil {
+		return err
+	}
+	before, err := json.Marshal(pg.Before)
+	if err != nil {
+		return fmt.Errorf("position before page: %w", err)
+	}
+	after, err := json.Marshal(pg.After)
+	if err != nil {
+		return fmt.Errorf("position after page: %w", err)
+	}
+	if e.part == nil {
+		if len(e.footers) == etl.MaxParts {
+			return etl.Errorf(etl.BatchTooLarge, "extraction %d of %s passes %d parts", e.out.Extraction, e.owner.Batch, etl.MaxParts)
+		}
+		e.part = snapshot.NewPartWriter(e.owner.Batch, e.out.Extraction, len(e.footers))
+		e.opened = e.Now()
+	}
+	err = e.part.Add(pg.Body, snapshot.Page{
+		SHA256: digest, Records: pg.Records, URL: pg.URL, Status: pg.Status, FetchedAt: pg.FetchedAt.UTC(),
+		Request: pg.Request, Before: before, After: after, Done: pg.Done,
+	})
+	if err != nil {
+		return err
+	}
+	e.at, e.done = pg.After, pg.Done
+	e.Watch(Tick{Stage: etl.StageExtract, Batch: e.owner.Batch, Pages: 1, Records: int64(pg.Records)})
+	if e.part.Size() >= e.p.Source.PartBytes || e.Now().Sub(e.opened) >= PartAge {
+		return e.land(ctx)
+	}
+	return nil
+}
+
+// land puts the open part. If another attempt's part is there, that one counts: everything beyond it is dropped.
+func (e *extraction) land(ctx context.Context) error {
+	if e.part == nil {
+		return nil
+	}
+	f, adopted, err := e.part.Land(ctx, e.Raw)
+	if err != nil {
+		return err
+	}
+	e.part = nil
+	e.landed++
+	e.Watch(Tick{Stage: etl.StageExtract, Batch: e.owner.Batch, Parts: 1})
+	if adopted {
+		e.Log.WarnContext(ctx, "another attempt had landed this part: going on behind it",
+			slog.String("batch", e.owner.Batch.String()), slog.Int("part", f.Part))
+		if err := e.rollForward(ctx); err != nil {
+			return err
+		}
+	} else {
+		e.footers = append(e.footers, f)
+	}
+	return e.checkpoint(ctx)
+}
+
+// checkpoint notes in the ledger how far the extraction is: a hint for people, and the fence's test that we still own it.
+func (e *extraction) checkpoint(ctx context.Context) error {
+	_, err := e.Ledger.Update(ctx, e.owner, etl.StageExtract, func(b *ledger.Batch) {
+		b.Parts = len(e.footers)
+		b.Pages, b.Records, b.Bytes = 0, 0, 0
+		for _, f := range e.footers {
+			for _, p := range f.Pages {
+				b.Pages++
+				b.Records += int64(p.Records)
+				b.Bytes += p.Size
+			}
+		}
+		b.Retries, b.WaitedMS = e.out.Retries, e.out.WaitedMS
+	})
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", e.owner.Batch, err)
+	}
+	return nil
+}
+
+// finish answers landed.
+func (e *extraction) finish(ctx context.Context, m snapshot.Manifest) error {
+	_, err := e.Ledger.Update(ctx, e.owner, etl.StageExtract, func(b *ledger.Batch) {
+		b.Parts, b.Pages, b.Records, b.Bytes = len(m.Parts), m.Pages, m.Records, m.Bytes
+		b.ManifestDigest = m.Digest()
+		b.Retries, b.WaitedMS = e.out.Retries, e.out.WaitedMS
+	})
+	if err != nil {
+		return fmt.Errorf("checkpoint %s: %w", e.owner.Batch, err)
+	}
+	e.out.Status, e.out.Ranges = etl.StatusLanded, etl.Ranges(len(m.Parts))
+	e.out.Attempts, e.out.Idle, e.out.WaitBegan = 0, 0, ""
+	return nil
+}
+
+// more lands what there is and asks for another call.
+func (e *extraction) more(ctx context.Context) error {
+	if err := e.land(ctx); err != nil {
+		return err
+	}
+	if err := e.idle(); err != nil {
+		return err
+	}
+	e.out.Status = etl.StatusMore
+	return nil
+}
+
+// wait lands what there is and asks to be called again when the source allows it.
+func (e *extraction) wait(ctx context.Context, w *source.Wait) (etl.Progress, error) {
+	if err := e.land(ctx); err != nil {
+		return e.out, err
+	}
+	if err := e.idle(); err != nil {
+		return e.out, fmt.Errorf("%w (last: %s)", err, w.Reason)
+	}
+	if e.out.WaitBegan == "" {
+		e.out.WaitBegan = etl.FormatTime(e.Now())
+	}
+	e.out.Status, e.out.ResumeAt = etl.StatusWait, etl.FormatTime(w.Until)
+	if d := w.Until.Sub(e.Now()); d > 0 {
+		e.out.WaitedMS += d.Milliseconds()
+	}
+	return e.out, e.checkpoint(ctx)
+}
+
+// idle counts this call if it landed nothing, and ends an extraction that does not move.
+func (e *extraction) idle() error {
+	if e.landed > 0 {
+		e.out.Idle = 0
+		return nil
+	}
+	e.out.Idle++
+	if e.out.Idle > maxIdle {
+		return etl.Errorf(etl.SourceUnavailable, "extract %s: %d calls in a row landed no page", e.owner.Batch, e.out.Idle)
+	}
+	return nil
+}
+
+// restart gives the extraction up and begins the next one from the first page. The pages of the old one stay where they
+// are and belong to no manifest.
+func (e *extraction) restart(ctx context.Context, cause error) error {
+	e.out.Restarts++
+	e.out.Attempts, e.out.WaitBegan = 0, ""
+	b, err := e.Ledger.Update(ctx, e.owner, etl.StageExtract, func(b *ledger.Batch) {
+		b.Extraction = e.out.Extraction + 1
+		b.Parts, b.Pages, b.Records, b.Bytes = 0, 0, 0, 0
+	})
+	if err != nil {
+		return fmt.Errorf("begin extraction %d of %s: %w", e.out.Extraction+1, e.owner.Batch, err)
+	}
+	e.Log.WarnContext(ctx, "cursor expired: beginning a new extraction", slog.String("batch", e.owner.Batch.String()),
+		slog.Int("extraction", b.Extraction), slog.Any("cause", cause))
+	e.out.Extraction = b.Extraction
+	return nil
+}
+
+// fail keeps what is worth keeping before the error goes up: landed pages, the refused body, the figures.
+func (e *extraction) fail(ctx context.Context, cause error) error {
+	if ctx.Err() != nil {
+		return cause
+	}
+	var malformed *source.MalformedError
+	if errors.As(cause, &malformed) {
+		sum := sha256.Sum256(malformed.Body)
+		key := etl.RejectedKey(e.owner.Batch, e.out.Extraction, "page-"+hex.EncodeToString(sum[:4])+".body")
+		if err := e.Raw.Put(ctx, key, bytes.NewReader(malformed.Body)); err != nil {
+			return errors.Join(cause, fmt.Errorf("keep the refused body: %w", err))
+		}
+		cause = fmt.Errorf("%w (body kept as %s)", cause, key)
+	}
+	if etl.KindOf(cause) == etl.Superseded {
+		return cause
+	}
+	if err := e.land(ctx); err != nil {
+		return errors.Join(cause, err)
+	}
+	if err := e.checkpoint(ctx); err != nil {
+		return errors.Join(cause, err)
+	}
+	return cause
+}

@@ -1,0 +1,275 @@
+package stage
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/onceload/onceload/pkg/contract"
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
+	"github.com/onceload/onceload/pkg/pipeline"
+	"github.com/onceload/onceload/pkg/snapshot"
+	"github.com/onceload/onceload/pkg/store"
+)
+
+// maxStale bounds how often a batch goes back to Transform because the contract changed under it.
+const maxStale = 3
+
+// Gate decides whether a transformed batch may load: the books balance, quarantine is within its bounds, the declared
+// checks hold, the contract is not another one under a number already used. Nothing is loaded before it passes.
+type Gate struct{ *core }
+
+// Run answers passed, having bound the batch to one (extraction, revision, contract) and the revision to its contract;
+// or stale, when the parts are not transformed under the pipeline file's contract.
+func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error) {
+	o, err := owner(in.Batch, in.Execution, in.Fence)
+	if err != nil {
+		return etl.GateOutput{}, err
+	}
+	b, resumed, err := s.own(ctx, o, etl.StageGate)
+	if err != nil {
+		return etl.GateOutput{}, err
+	}
+	if b.Extraction != in.Extraction {
+		return etl.GateOutput{}, etl.Errorf(etl.Superseded, "gate %s: the batch is at extraction %d, not %d", o.Batch, b.Extraction, in.Extraction)
+	}
+	if resumed {
+		in.Stale = 0
+	}
+	p, k, err := s.compile(o.Batch.Pipeline)
+	if err != nil {
+		return etl.GateOutput{}, err
+	}
+	m, err := snapshot.ReadManifest(ctx, s.Raw, o.Batch, b.Extraction)
+	if err != nil {
+		return etl.GateOutput{}, fmt.Errorf("gate %s: %w", o.Batch, err)
+	}
+	bind := etl.Binding{Extraction: b.Extraction, Revision: k.Revision(), Contract: k.Short()}
+	if b.Reload {
+		if b.Binding == nil {
+			return etl.GateOutput{}, etl.Errorf(etl.Internal, "gate %s: a reload of a batch that is bound to nothing", o.Batch)
+		}
+		bind = *b.Binding
+	}
+	parts, err := s.Ledger.Transforms(ctx, o.Batch, bind)
+	if err != nil {
+		return etl.GateOutput{}, fmt.Errorf("gate %s: %w", o.Batch, err)
+	}
+	if len(parts) < len(m.Parts) && !b.Reload {
+		if in.Stale >= maxStale {
+			return etl.GateOutput{}, etl.Errorf(etl.ContractChanged, "gate %s: the contract changed %d times while the batch was transformed: let it rest, then redrive", o.Batch, in.Stale)
+		}
+		return etl.GateOutput{Status: etl.StatusStale, Stale: in.Stale + 1, Ranges: []etl.Range{}}, nil
+	}
+	counts, err := balance(o.Batch, m, parts)
+	if err != nil {
+		return etl.GateOutput{}, err
+	}
+	// The counts go first: a batch that fails here shows them.
+	if b, err = s.Ledger.Update(ctx, o, etl.StageGate, func(b *ledger.Batch) { b.Counts = &counts }); err != nil {
+		return etl.GateOutput{}, fmt.Errorf("gate %s: %w", o.Batch, err)
+	}
+	if b.Reload {
+		return passed(in, b, m, p.Target.Atomic), nil
+	}
+	if err := s.check(ctx, p, o.Batch, bind, counts, parts); err != nil {
+		return etl.GateOutput{}, err
+	}
+	if err := s.bindRevision(ctx, p, k); err != nil {
+		return etl.GateOutput{}, err
+	}
+	b, err = s.Ledger.Update(ctx, o, etl.StageGate, func(b *ledger.Batch) { b.Binding = &bind })
+	if err != nil {
+		return etl.GateOutput{}, fmt.Errorf("bind %s: %w", o.Batch, err)
+	}
+	return passed(in, b, m, p.Target.Atomic), nil
+}
+
+// passed tells Load what to do. An atomic load is one call, so that all rows go into one transaction.
+func passed(in etl.GateInput, b ledger.Batch, m snapshot.Manifest, atomic bool) etl.GateOutput {
+	ranges := etl.Ranges(len(m.Parts))
+	if atomic {
+		ranges = []etl.Range{{First: 0, Last: len(m.Parts) - 1}}
+	}
+	return etl.GateOutput{Status: etl.StatusPassed, Stale: in.Stale, Binding: *b.Binding, Load: b.Load, Ranges: ranges}
+}
+
+// balance checks the conservation law of every part and of the batch (B7).
+func balance(b etl.Batch, m snapshot.Manifest, parts []ledger.TransformRecord) (etl.Counts, error) {
+	c := etl.Counts{Pages: m.Pages}
+	if len(parts) != len(m.Parts) {
+		return c, etl.Errorf(etl.RecordsLost, "gate %s: the manifest lists %d parts, %d are transformed", b, len(m.Parts), len(parts))
+	}
+	for i, t := range parts {
+		landed := m.Parts[i]
+		if t.Part != landed.Part || t.Records != landed.Records || t.Records != t.Valid+t.Quarantined {
+			return c, etl.Errorf(etl.RecordsLost, "gate %s: part %d landed %d records, transform saw %d (valid %d, quarantined %d)",
+				b, landed.Part, landed.Records, t.Records, t.Valid, t.Quarantined)
+		}
+		c.Records += t.Records
+		c.Valid += t.Valid
+		c.Quarantined += t.Quarantined
+	}
+	if c.Records != m.Records {
+		return c, etl.Errorf(etl.RecordsLost, "gate %s: the manifest counts %d records, its parts %d", b, m.Records, c.Records)
+	}
+	return c, nil
+}
+
+// check applies the quarantine rule and the declared checks.
+func (s *Gate) check(ctx context.Context, p *pipeline.Pipeline, b etl.Batch, bind etl.Binding, c etl.Counts, parts []ledger.TransformRecord) error {
+	q := p.Quarantine
+	over := c.Quarantined >= q.MinRows && float64(c.Quarantined) > q.MaxRatio*float64(c.Records)
+	if over || (c.Valid == 0 && c.Quarantined > 0) {
+		return etl.Errorf(etl.QuarantineExceeded, "%d of %d records quarantined (allowed: %g of the records, or fewer than %d): %s; nothing was loaded",
+			c.Quarantined, c.Records, q.MaxRatio, q.MinRows, whatAndWhere(b, bind, parts))
+	}
+	k := p.Checks
+	switch {
+	case k.MinRecords != nil && c.Records < *k.MinRecords:
+		return etl.Errorf(etl.CheckFailed, "%s has %d records, checks.min_records wants at least %d", b, c.Records, *k.MinRecords)
+	case k.MaxRecords != nil && c.Records > *k.MaxRecords:
+		return etl.Errorf(etl.CheckFailed, "%s has %d records, checks.max_records allows %d", b, c.Records, *k.MaxRecords)
+	case p.Target.Atomic && c.Valid > store.MaxPutAllHigher:
+		return etl.Errorf(etl.BatchTooLarge, "%s has %d valid records: target.atomic loads at most %d; use shorter slots", b, c.Valid, store.MaxPutAllHigher)
+	}
+	if k.MaxDuplicateRatio != nil && c.Valid > 0 {
+		dup, err := s.duplicates(ctx, b, bind, parts)
+		if err != nil {
+			return err
+		}
+		if ratio := float64(dup) / float64(c.Valid); ratio > *k.MaxDuplicateRatio {
+			return etl.Errorf(etl.CheckFailed, "%s: %d of %d valid records repeat a key (%.4f), checks.max_duplicate_ratio allows %g", b, dup, c.Valid, ratio, *k.MaxDuplicateRatio)
+		}
+	}
+	if k.MaxAge > 0 {
+		return s.fresh(p, b, parts)
+	}
+	return nil
+}
+
+// fresh holds the newest version against checks.max_age, counted back from the end of the window: never from the clock of
+// the attempt, so that a late rerun comes to the same answer.
+func (s *Gate) fresh(p *pipeline.Pipeline, b etl.Batch, parts []ledger.TransformRecord) error {
+	newest := ""
+	for _, t := range parts {
+		newest = max(newest, t.MaxVersion)
+	}
+	oldest, err := etl.VersionTimestamp(p.Schedule.Window(b.Slot).End.Add(-p.Checks.MaxAge))
+	if err != nil {
+		return err
+	}
+	if newest < oldest {
+		return etl.Errorf(etl.CheckFailed, "%s: the newest version is %s, checks.max_age wants one from %s on", b, cmp.Or(newest, "none"), oldest)
+	}
+	return nil
+}
+
+// whatAndWhere names the top reasons with counts, and three places to look.
+func whatAndWhere(b etl.Batch, bind etl.Binding, parts []ledger.TransformRecord) string {
+	sum := map[ledger.ReasonCount]int64{}
+	var places []string
+	for _, t := range parts {
+		for _, r := range t.Reasons {
+			n := r.Count
+			r.Count = 0
+			sum[r] += n
+		}
+		for _, e := range t.Examples {
+			if len(places) < maxExamples {
+				places = append(places, fmt.Sprintf("part %d page %d index %d", t.Part, e.Page, e.Index))
+			}
+		}
+	}
+	var reasons []string
+	for _, r := range top(sum)[:min(5, len(sum))] {
+		reasons = append(reasons, fmt.Sprintf("%s %s ×%d", cmp.Or(r.Field, "(record)"), r.Code, r.Count))
+	}
+	folder := etl.StageKey(etl.Quarantine, b, bind, 0)
+	folder = folder[:strings.LastIndexByte(folder, '/')+1]
+	return fmt.Sprintf("%s; for example %s; all in %s", strings.Join(reasons, ", "), strings.Join(places, ", "), folder)
+}
+
+// bindRevision holds the file's contract against those that loaded rows before, and takes its number.
+func (s *Gate) bindRevision(ctx context.Context, p *pipeline.Pipeline, k *contract.Contract) error {
+	mine := ledger.RevisionRecord{
+		Revision: p.Contract.Revision, Contract: k.Digest(), VersionField: p.Contract.Version, VersionType: k.VersionType(),
+		Epoch: p.Contract.Epoch, Spec: json.RawMessage(k.Spec()),
+	}
+	bound, err := s.Ledger.Bound(ctx, p.Name)
+	if err != nil {
+		return fmt.Errorf("revisions of %s: %w", p.Name, err)
+	}
+	for _, r := range bound {
+		if r.Revision == mine.Revision {
+			return sameContract(p, r, mine)
+		}
+	}
+	for _, r := range bound {
+		other := r.VersionField != mine.VersionField || r.VersionType != mine.VersionType
+		if other && r.Epoch >= mine.Epoch {
+			return etl.Errorf(etl.ContractChanged, "%s: revision %d has version %s, revision %d had %s: ranks of the two cannot be compared; raise contract.epoch to %d",
+				p.File, mine.Revision, version(mine), r.Revision, version(r), r.Epoch+1)
+		}
+	}
+	kept, err := s.Ledger.BindRevision(ctx, p.Name, mine)
+	if err != nil {
+		return fmt.Errorf("bind revision %d of %s: %w", mine.Revision, p.Name, err)
+	}
+	return sameContract(p, kept, mine)
+}
+
+func sameContract(p *pipeline.Pipeline, bound, mine ledger.RevisionRecord) error {
+	if bound.Contract == mine.Contract {
+		return nil
+	}
+	return etl.Errorf(etl.ContractChanged, "%s: rows are loaded under revision %d with another contract (%s differ): raise contract.revision to %d",
+		p.File, mine.Revision, strings.Join(contract.DiffSpecs(bound.Spec, mine.Spec), ", "), mine.Revision+1)
+}
+
+func version(r ledger.RevisionRecord) string {
+	if r.VersionField == "" {
+		return "none (the slot)"
+	}
+	return r.VersionField + " (" + r.VersionType + ")"
+}
+
+// duplicates counts the valid records whose key another record of the batch has too, less one for each key: a merge of
+// the parts' sorted key files.
+func (s *Gate) duplicates(ctx context.Context, b etl.Batch, bind etl.Binding, parts []ledger.TransformRecord) (int64, error) {
+	var readers []*keyReader
+	defer func() {
+		for _, r := range readers {
+			r.close()
+		}
+	}()
+	for _, t := range parts {
+		r, err := openKeys(ctx, s.core.Stage, etl.StageKey(etl.Keys, b, bind, t.Part))
+		if err != nil {
+			return 0, err
+		}
+		readers = append(readers, r)
+	}
+	var dup int64
+	var last [16]byte
+	first := true
+	live := slices.Clone(readers)
+	for {
+		live = slices.DeleteFunc(live, func(r *keyReader) bool { return r.end })
+		if len(live) == 0 {
+			return dup, nil
+		}
+		least := slices.MinFunc(live, func(a, b *keyReader) int { return slices.Compare(a.at[:], b.at[:]) })
+		if !first && least.at == last {
+			dup++
+		}
+		first, last = false, least.at
+		if err := least.next(); err != nil {
+			return 0, err
+		}
+	}
+}

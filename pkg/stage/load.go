@@ -1,0 +1,394 @@
+package stage
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/onceload/onceload/pkg/contract"
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
+	"github.com/onceload/onceload/pkg/pipeline"
+	"github.com/onceload/onceload/pkg/store"
+)
+
+// Load writes the rows of bound parts by rank: read the ranks that are there, write only what must change.
+type Load struct {
+	*core
+	transform *Transform
+}
+
+// Run loads a run of parts from its position on. A part with a load record is loaded already.
+func (s *Load) Run(ctx context.Context, in etl.LoadInput) (etl.LoadOutput, error) {
+	o, err := owner(in.Batch, in.Execution, in.Fence)
+	if err != nil {
+		return etl.LoadOutput{}, err
+	}
+	b, _, err := s.own(ctx, o, etl.StageLoad)
+	if err != nil {
+		return etl.LoadOutput{}, err
+	}
+	if b.Binding == nil || *b.Binding != in.Binding || b.Load != in.Load {
+		return etl.LoadOutput{}, etl.Errorf(etl.Superseded, "load %s: the batch is bound to something else by now", o.Batch)
+	}
+	p, k, err := s.compile(o.Batch.Pipeline)
+	if err != nil {
+		return etl.LoadOutput{}, err
+	}
+	target, err := s.Target(ctx, p)
+	if err != nil {
+		return etl.LoadOutput{}, fmt.Errorf("target of %s: %w", o.Batch, err)
+	}
+	l := &load{core: s.core, transform: s.transform, p: p, k: k, target: target, batch: o.Batch, bind: in.Binding, number: in.Load}
+	if p.Target.Atomic {
+		if err := l.atomic(ctx, in.Position.Range); err != nil {
+			return etl.LoadOutput{}, fmt.Errorf("load %s: %w", o.Batch, err)
+		}
+		return etl.LoadOutput{Status: etl.StatusDone, Position: in.Position}, nil
+	}
+	pos := in.Position
+	for ; pos.Range.First <= pos.Range.Last; pos = (etl.LoadPosition{Range: etl.Range{First: pos.Range.First + 1, Last: pos.Range.Last}}) {
+		if pos.Range.First > in.Position.Range.First && s.short(ctx) {
+			return etl.LoadOutput{Status: etl.StatusMore, Position: pos}, nil
+		}
+		done, err := l.part(ctx, &pos)
+		if err != nil {
+			return etl.LoadOutput{}, fmt.Errorf("load part %d of %s: %w", pos.Range.First, o.Batch, err)
+		}
+		if !done {
+			return etl.LoadOutput{Status: etl.StatusMore, Position: pos}, nil
+		}
+	}
+	return etl.LoadOutput{Status: etl.StatusDone, Position: pos}, nil
+}
+
+// load is one call's work.
+type load struct {
+	*core
+	transform *Transform
+	p         *pipeline.Pipeline
+	k         *contract.Contract
+	target    store.Table
+	batch     etl.Batch
+	bind      etl.Binding
+	number    int
+}
+
+// bound returns the part's transform record and makes sure that its objects are there: what a lifecycle rule took away
+// is made again from the raw part, as long as the file still holds the contract the batch is bound to.
+func (l *load) bound(ctx context.Context, part int) (ledger.TransformRecord, error) {
+	rec, ok, err := l.Ledger.GetTransform(ctx, l.batch, l.bind, part)
+	if err != nil {
+		return rec, err
+	}
+	if !ok {
+		return rec, etl.Errorf(etl.RecordsLost, "it is bound but has no transform record")
+	}
+	there, err := l.transform.objectsThere(ctx, l.batch, l.bind, rec)
+	if err != nil || there {
+		return rec, err
+	}
+	if l.k.Revision() != l.bind.Revision || l.k.Short() != l.bind.Contract {
+		return rec, etl.Errorf(etl.ContractChanged, "its stage objects are gone, and the file no longer holds the contract they were made under (%s): reprocess the batch", l.bind)
+	}
+	return rec, l.transform.Part(ctx, l.p, l.k, l.batch, l.bind.Extraction, part)
+}
+
+// part loads the part at the position and moves the position; false when the time ran out before the part's end.
+func (l *load) part(ctx context.Context, pos *etl.LoadPosition) (bool, error) {
+	part := pos.Range.First
+	_, ok, err := l.Ledger.GetLoad(ctx, l.batch, l.bind, l.number, part)
+	if err != nil || ok {
+		return ok, err
+	}
+	rec, err := l.bound(ctx, part)
+	if err != nil {
+		return false, err
+	}
+	winner, err := l.winners(ctx, rec)
+	if err != nil {
+		return false, err
+	}
+	var chunk []store.Item
+	flush := func(row int) error {
+		if len(chunk) > 0 {
+			outcomes, err := l.write(ctx, chunk, l.target.PutHigher)
+			if err != nil {
+				return err
+			}
+			for _, o := range outcomes {
+				count(&pos.Counts, o)
+			}
+			l.watch(outcomes)
+			chunk = chunk[:0]
+		}
+		pos.Row = row
+		return nil
+	}
+	row, from := 0, pos.Row
+	errStop := errors.New("time is up")
+	err = l.lines(ctx, rec, func(line []byte) error {
+		row++
+		if row <= from {
+			return nil
+		}
+		if len(chunk) == 0 && row > from+1 && l.short(ctx) {
+			return errStop
+		}
+		item, err := contract.ParseLine(line)
+		if err != nil {
+			return etl.Errorf(etl.RecordsLost, "row %d: %w", row, err)
+		}
+		if w, repeated := winner[keyDigest(item.Key)]; repeated && w.row != row {
+			pos.Counts.Duplicate++
+			return nil
+		}
+		chunk = append(chunk, item)
+		if len(chunk) == store.MaxPutHigher {
+			return flush(row)
+		}
+		return nil
+	})
+	if errors.Is(err, errStop) {
+		pos.Row = row - 1 // rows passed over as duplicates since the last flush are counted too
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := flush(row); err != nil {
+		return false, err
+	}
+	return true, l.record(ctx, rec, pos.Counts)
+}
+
+// atomic loads all parts in one transaction. A key that occurs in several parts is loaded once, and counted as duplicate
+// elsewhere.
+func (l *load) atomic(ctx context.Context, parts etl.Range) error {
+	type row struct {
+		item store.Item
+		part int
+	}
+	var recs []ledger.TransformRecord
+	counts := map[int]*etl.LoadCounts{}
+	winner := map[store.Key]row{}
+	var order []store.Key
+	for part := parts.First; part <= parts.Last; part++ {
+		rec, err := l.bound(ctx, part)
+		if err != nil {
+			return fmt.Errorf("part %d: %w", part, err)
+		}
+		recs = append(recs, rec)
+		counts[part] = &etl.LoadCounts{}
+		err = l.lines(ctx, rec, func(line []byte) error {
+			item, err := contract.ParseLine(line)
+			if err != nil {
+				return etl.Errorf(etl.RecordsLost, "part %d: %w", part, err)
+			}
+			w, repeated := winner[item.Key]
+			if !repeated {
+				order = append(order, item.Key)
+			}
+			if repeated && w.item.Rank >= item.Rank {
+				counts[part].Duplicate++
+				return nil
+			}
+			if repeated {
+				counts[w.part].Duplicate++
+			}
+			winner[item.Key] = row{item, part}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	items := make([]store.Item, len(order))
+	for i, k := range order {
+		items[i] = winner[k].item
+	}
+	outcomes, err := l.write(ctx, items, l.target.PutAllHigher)
+	if err != nil {
+		return err
+	}
+	for i, o := range outcomes {
+		count(counts[winner[order[i]].part], o)
+	}
+	l.watch(outcomes)
+	for _, rec := range recs {
+		if err := l.record(ctx, rec, *counts[rec.Part]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record notes that a part is loaded, once its books balance.
+func (l *load) record(ctx context.Context, rec ledger.TransformRecord, c etl.LoadCounts) error {
+	if c.Total() != rec.Valid {
+		return etl.Errorf(etl.RecordsLost, "part %d: %d valid records, %d accounted for", rec.Part, rec.Valid, c.Total())
+	}
+	if _, err := l.Ledger.PutLoad(ctx, l.batch, l.bind, l.number, ledger.LoadRecord{Part: rec.Part, LoadCounts: c}); err != nil {
+		return fmt.Errorf("load record of part %d: %w", rec.Part, err)
+	}
+	l.Watch(Tick{Stage: etl.StageLoad, Batch: l.batch, Parts: 1})
+	return nil
+}
+
+func (l *load) watch(outcomes []store.Outcome) {
+	written := int64(0)
+	for _, o := range outcomes {
+		if o == store.New || o == store.Updated {
+			written++
+		}
+	}
+	l.Watch(Tick{Stage: etl.StageLoad, Batch: l.batch, Records: int64(len(outcomes)), Written: written})
+}
+
+func count(c *etl.LoadCounts, o store.Outcome) {
+	switch o {
+	case store.New:
+		c.New++
+	case store.Updated:
+		c.Updated++
+	case store.Unchanged:
+		c.Unchanged++
+	case store.Stale:
+		c.Stale++
+	}
+}
+
+// best is the record of a repeated key that is loaded: the highest rank, of equal ranks the first.
+type best struct {
+	rank string
+	row  int
+}
+
+// winners reads the part's key file, and only if a key occurs twice the part itself, for the ranks of such keys. Keys
+// that occur once are not in the map.
+func (l *load) winners(ctx context.Context, rec ledger.TransformRecord) (map[[16]byte]best, error) {
+	keys, err := openKeys(ctx, l.core.Stage, etl.StageKey(etl.Keys, l.batch, l.bind, rec.Part))
+	if err != nil {
+		return nil, err
+	}
+	defer keys.close()
+	winner := map[[16]byte]best{}
+	var last [16]byte
+	for n := int64(0); !keys.end; n++ {
+		if n > 0 && keys.at == last {
+			winner[last] = best{}
+		}
+		last = keys.at
+		if err := keys.next(); err != nil {
+			return nil, err
+		}
+	}
+	if len(winner) == 0 {
+		return winner, nil
+	}
+	row := 0
+	return winner, l.lines(ctx, rec, func(line []byte) error {
+		row++
+		item, err := contract.ParseLine(line)
+		if err != nil {
+			return etl.Errorf(etl.RecordsLost, "row %d: %w", row, err)
+		}
+		k := keyDigest(item.Key)
+		if w, repeated := winner[k]; repeated && item.Rank > w.rank {
+			winner[k] = best{rank: item.Rank, row: row}
+		}
+		return nil
+	})
+}
+
+// write decides each item by rank, and returns an outcome for each. Ranks are read first, and may be stale: they only
+// rise, so an item that loses against what was read loses for good, and all others are decided again by put.
+func (l *load) write(ctx context.Context, items []store.Item, put func(context.Context, []store.Item) ([]store.Outcome, error)) ([]store.Outcome, error) {
+	out := make([]store.Outcome, len(items))
+	var rest []store.Item
+	var at []int // where in items the rest stand
+	for from := 0; from < len(items); from += store.MaxBatchGet {
+		batch := items[from:min(from+store.MaxBatchGet, len(items))]
+		keys := make([]store.Key, len(batch))
+		for i, it := range batch {
+			keys[i] = it.Key
+		}
+		ranks, err := l.target.Ranks(ctx, keys)
+		if err != nil {
+			return nil, fmt.Errorf("read ranks: %w", err)
+		}
+		for i, it := range batch {
+			switch there := ranks[it.Key]; {
+			case there == it.Rank:
+				out[from+i] = store.Unchanged
+			case there > it.Rank:
+				out[from+i] = store.Stale
+			default:
+				rest, at = append(rest, it), append(at, from+i)
+			}
+		}
+	}
+	if len(rest) == 0 {
+		return out, nil
+	}
+	outcomes, err := put(ctx, rest)
+	if err != nil {
+		return nil, fmt.Errorf("write rows: %w", err)
+	}
+	for i, o := range outcomes {
+		out[at[i]] = o
+	}
+	return out, nil
+}
+
+// lines streams the part's valid lines and verifies their digest at the end.
+func (l *load) lines(ctx context.Context, rec ledger.TransformRecord, yield func([]byte) error) error {
+	key := etl.StageKey(etl.Valid, l.batch, l.bind, rec.Part)
+	obj, err := l.core.Stage.Get(ctx, key)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", key, err)
+	}
+	defer obj.Close()
+	gz, err := gzip.NewReader(obj)
+	if err != nil {
+		return etl.Errorf(etl.RecordsLost, "read %s: %w", key, err)
+	}
+	sum := sha256.New()
+	in := bufio.NewReaderSize(io.TeeReader(gz, sum), 64<<10)
+	var long []byte
+	for {
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			long = append(long, line...)
+			continue
+		}
+		if errors.Is(err, io.EOF) && len(line) == 0 && len(long) == 0 {
+			break
+		}
+		if err != nil {
+			return etl.Errorf(etl.RecordsLost, "read %s: %w", key, err)
+		}
+		if len(long) > 0 {
+			line = append(long, line...)
+			long = long[:0]
+		}
+		if err := yield(line[:len(line)-1]); err != nil {
+			return err
+		}
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != rec.ValidSHA256 {
+		return etl.Errorf(etl.RecordsLost, "read %s: its digest is %s, its record says %s", key, got, rec.ValidSHA256)
+	}
+	return nil
+}
+
+func keyDigest(k store.Key) [16]byte {
+	sum := sha256.Sum256([]byte(k.PK + "\x00" + k.SK))
+	return [16]byte(sum[:16])
+}
