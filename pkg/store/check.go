@@ -49,6 +49,14 @@ func (s Schema) Check() error {
 	return nil
 }
 
+// Name is the key in messages and hooks: `pk` or `pk/sk`.
+func (k Key) Name() string {
+	if k.SK == "" {
+		return k.PK
+	}
+	return k.PK + "/" + k.SK
+}
+
 // CheckKey refuses a key that is empty, too long, or not of the table's shape.
 func (s Schema) CheckKey(k Key) error {
 	switch {
@@ -234,7 +242,7 @@ func (c Condition) Check() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Equals)) {
 		if _, err := conditionText(c.Equals[name]); err != nil || name == "" {
-			return etl.Errorf(etl.Internal, "condition on %q: want a string, an int64 or a bool, got %T", name, c.Equals[name])
+			return etl.Errorf(etl.Internal, "condition on %q: want a string of UTF-8, an int64 or a bool, got %T", name, c.Equals[name])
 		}
 	}
 	return nil
@@ -264,13 +272,15 @@ func (c Condition) Holds(old *Item) bool {
 func conditionText(v any) (string, error) {
 	switch v := v.(type) {
 	case string:
-		return string(AppendString(nil, v)), nil
+		if utf8.ValidString(v) {
+			return string(AppendString(nil, v)), nil
+		}
 	case int64:
 		return strconv.FormatInt(v, 10), nil
 	case bool:
 		return strconv.FormatBool(v), nil
 	}
-	return "", etl.Errorf(etl.Internal, "a %T", v)
+	return "", etl.Errorf(etl.Internal, "a %T, or text that is not UTF-8", v)
 }
 
 // attribute finds a top-level attribute of a canonical document.

@@ -63,12 +63,12 @@ func (t *Table) wrap(op, key string, err error) error {
 // Get implements [store.Table].
 func (t *Table) Get(ctx context.Context, key store.Key) (store.Item, error) {
 	if err := t.schema.CheckKey(key); err != nil {
-		return store.Item{}, t.wrap("get", key.PK, err)
+		return store.Item{}, t.wrap("get", key.Name(), err)
 	}
 	item := store.Item{Key: key}
 	err := t.get.QueryRowContext(ctx, key.PK, key.SK).Scan(&item.Rank, &item.Doc)
 	if err != nil {
-		return store.Item{}, t.wrap("get", key.PK, sqlError(err))
+		return store.Item{}, t.wrap("get", key.Name(), sqlError(err))
 	}
 	return item, nil
 }
@@ -85,7 +85,7 @@ func (t *Table) Ranks(ctx context.Context, keys []store.Key) (map[store.Key]stri
 		return map[store.Key]string{}, ctx.Err()
 	}
 	ranks, err := t.readRanks(ctx, keys)
-	return ranks, t.wrap("read ranks from", keys[0].PK, err)
+	return ranks, t.wrap("read ranks from", keys[0].Name(), err)
 }
 
 func (t *Table) readRanks(ctx context.Context, keys []store.Key) (ranks map[store.Key]string, err error) {
@@ -205,7 +205,7 @@ func (t *Table) PutIf(ctx context.Context, item store.Item, cond store.Condition
 	if err == nil {
 		err = t.transact(ctx, func(tx *sql.Tx) error { return t.putIf(ctx, tx, checked, cond) })
 	}
-	return t.wrap("put", item.PK, err)
+	return t.wrap("put", item.Name(), err)
 }
 
 func (t *Table) putIf(ctx context.Context, tx *sql.Tx, item store.Item, cond store.Condition) error {
@@ -263,7 +263,7 @@ func (t *Table) putHigher(ctx context.Context, items []store.Item) ([]store.Outc
 			}
 			var err error
 			if outcomes[i], err = putOne(still, insert, rank, update, items[i]); err != nil {
-				return t.wrap("put", items[i].PK, sqlError(err))
+				return t.wrap("put", items[i].Name(), sqlError(err))
 			}
 		}
 		return nil

@@ -27,14 +27,6 @@ func NewTable(schema store.Schema) *Table {
 	return &Table{schema: schema, held: make(map[store.Key]store.Item)}
 }
 
-// name is a key in hooks and messages.
-func name(k store.Key) string {
-	if k.SK == "" {
-		return k.PK
-	}
-	return k.PK + "/" + k.SK
-}
-
 // own copies an item, so that no caller can reach into the table.
 func own(item store.Item) store.Item {
 	item.Doc = slices.Clone(item.Doc)
@@ -60,14 +52,14 @@ func (t *Table) begin(ctx context.Context, op, key string) (apply bool, err erro
 // Get implements [store.Table].
 func (t *Table) Get(ctx context.Context, key store.Key) (store.Item, error) {
 	item, err := t.get(ctx, key)
-	return item, t.wrap("get", name(key), err)
+	return item, t.wrap("get", key.Name(), err)
 }
 
 func (t *Table) get(ctx context.Context, key store.Key) (store.Item, error) {
 	if err := t.schema.CheckKey(key); err != nil {
 		return store.Item{}, err
 	}
-	if _, err := t.begin(ctx, "Get", name(key)); err != nil {
+	if _, err := t.begin(ctx, "Get", key.Name()); err != nil {
 		return store.Item{}, err
 	}
 	t.mu.RLock()
@@ -86,10 +78,10 @@ func (t *Table) Ranks(ctx context.Context, keys []store.Key) (map[store.Key]stri
 		return ranks, t.add(ctx, "Ranks")
 	}
 	if err := t.schema.CheckKeys(keys); err != nil {
-		return nil, t.wrap("read ranks", name(keys[0]), err)
+		return nil, t.wrap("read ranks", keys[0].Name(), err)
 	}
-	if _, err := t.begin(ctx, "Ranks", name(keys[0])); err != nil {
-		return nil, t.wrap("read ranks", name(keys[0]), err)
+	if _, err := t.begin(ctx, "Ranks", keys[0].Name()); err != nil {
+		return nil, t.wrap("read ranks", keys[0].Name(), err)
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -162,7 +154,7 @@ func (t *Table) query(ctx context.Context, q store.Query) ([]store.Item, error) 
 
 // PutIf implements [store.Table].
 func (t *Table) PutIf(ctx context.Context, item store.Item, cond store.Condition) error {
-	return t.wrap("put", name(item.Key), t.putIf(ctx, item, cond))
+	return t.wrap("put", item.Key.Name(), t.putIf(ctx, item, cond))
 }
 
 func (t *Table) putIf(ctx context.Context, item store.Item, cond store.Condition) error {
@@ -173,7 +165,7 @@ func (t *Table) putIf(ctx context.Context, item store.Item, cond store.Condition
 	if err := cond.Check(); err != nil {
 		return err
 	}
-	apply, lost := t.begin(ctx, "PutIf", name(item.Key))
+	apply, lost := t.begin(ctx, "PutIf", item.Key.Name())
 	if !apply {
 		return lost
 	}
@@ -205,14 +197,14 @@ func (t *Table) PutHigher(ctx context.Context, items []store.Item) ([]store.Outc
 	}
 	outcomes := make([]store.Outcome, len(items))
 	for i, item := range items {
-		apply, err := t.OnCall.ask("PutHigher", name(item.Key))
+		apply, err := t.OnCall.ask("PutHigher", item.Key.Name())
 		if apply {
 			t.mu.Lock()
 			outcomes[i] = t.putHigher(item)
 			t.mu.Unlock()
 		}
 		if err != nil {
-			return nil, t.wrap("put", name(item.Key), err)
+			return nil, t.wrap("put", item.Key.Name(), err)
 		}
 	}
 	return outcomes, nil
@@ -227,9 +219,9 @@ func (t *Table) PutAllHigher(ctx context.Context, items []store.Item) ([]store.O
 	if len(items) == 0 {
 		return []store.Outcome{}, t.add(ctx, "PutAllHigher")
 	}
-	apply, lost := t.begin(ctx, "PutAllHigher", name(items[0].Key))
+	apply, lost := t.begin(ctx, "PutAllHigher", items[0].Key.Name())
 	if !apply {
-		return nil, t.wrap("put all", name(items[0].Key), lost)
+		return nil, t.wrap("put all", items[0].Key.Name(), lost)
 	}
 	outcomes := make([]store.Outcome, len(items))
 	t.mu.Lock()
@@ -238,7 +230,7 @@ func (t *Table) PutAllHigher(ctx context.Context, items []store.Item) ([]store.O
 	}
 	t.mu.Unlock()
 	if lost != nil {
-		return nil, t.wrap("put all", name(items[0].Key), lost)
+		return nil, t.wrap("put all", items[0].Key.Name(), lost)
 	}
 	return outcomes, nil
 }
