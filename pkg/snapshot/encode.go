@@ -2,6 +2,8 @@ package snapshot
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,6 +61,12 @@ func decodeCanonical[T any](line []byte, mark string) (T, error) {
 		return v, errors.New(mark + ": not in the form this version writes")
 	}
 	return v, nil
+}
+
+// digest is the sha256 of b, hex.
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }
 
 // lost is an error of kind RecordsLost: what lies in the raw store is not what was landed.

@@ -3,10 +3,8 @@ package snapshot_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -14,70 +12,51 @@ import (
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/snapshot"
 	"github.com/onceload/onceload/pkg/store"
+	"github.com/onceload/onceload/pkg/store/mem"
 )
 
-// bucket is a store.Objects that counts its reads and fails on demand.
+// bucket is a store in memory whose Get may break off.
 type bucket struct {
-	objects map[string][]byte
-	onPut   func(key string) (apply bool, err error)
-	reader  func(io.Reader) io.Reader
-	reads   []string
+	*mem.Objects
+	reader func(io.Reader) io.Reader
 }
 
-func newBucket() *bucket { return &bucket{objects: map[string][]byte{}} }
+func newBucket() *bucket { return &bucket{Objects: mem.NewObjects()} }
 
-func (b *bucket) PutOnce(_ context.Context, key string, body []byte) error {
-	if b.onPut != nil {
-		if apply, err := b.onPut(key); err != nil {
-			if apply {
-				b.objects[key] = bytes.Clone(body)
-			}
-			return err
+func (b *bucket) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	r, err := b.Objects.Get(ctx, key)
+	if err != nil || b.reader == nil {
+		return r, err
+	}
+	return io.NopCloser(b.reader(r)), nil
+}
+
+// object is what lies under the key.
+func (b *bucket) object(tb testing.TB, key string) []byte {
+	tb.Helper()
+	body, err := b.GetRange(tb.Context(), key, 0, 1<<40)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return body
+}
+
+// replace puts body under the key, as nobody but a test may.
+func (b *bucket) replace(tb testing.TB, key string, body []byte) {
+	tb.Helper()
+	if err := b.Put(tb.Context(), key, bytes.NewReader(body)); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// failPut makes every PutOnce fail: refused, or carried out with its reply lost.
+func (b *bucket) failPut(apply bool) {
+	b.OnCall = func(op, _ string) (bool, error) {
+		if op == "PutOnce" {
+			return apply, etl.Errorf(etl.StoreUnavailable, "connection reset")
 		}
+		return true, nil
 	}
-	if _, ok := b.objects[key]; ok {
-		return store.ErrExists
-	}
-	b.objects[key] = bytes.Clone(body)
-	return nil
-}
-
-func (b *bucket) Put(context.Context, string, io.Reader) error {
-	return errors.New("a snapshot is written once: Put must not be called")
-}
-
-func (b *bucket) Get(_ context.Context, key string) (io.ReadCloser, error) {
-	b.reads = append(b.reads, "get")
-	body, ok := b.objects[key]
-	if !ok {
-		return nil, store.ErrNotFound
-	}
-	var r io.Reader = bytes.NewReader(body)
-	if b.reader != nil {
-		r = b.reader(r)
-	}
-	return io.NopCloser(r), nil
-}
-
-func (b *bucket) GetRange(_ context.Context, key string, off, n int64) ([]byte, error) {
-	b.reads = append(b.reads, "range")
-	body, ok := b.objects[key]
-	if !ok {
-		return nil, store.ErrNotFound
-	}
-	if off == -1 {
-		return bytes.Clone(body[max(0, int64(len(body))-n):]), nil
-	}
-	off = min(off, int64(len(body)))
-	return bytes.Clone(body[off:min(off+n, int64(len(body)))]), nil
-}
-
-func (b *bucket) Head(context.Context, string) (store.Info, error) {
-	return store.Info{}, errors.New("not needed")
-}
-
-func (b *bucket) List(context.Context, string) iter.Seq2[store.Info, error] {
-	return func(func(store.Info, error) bool) {}
 }
 
 var (

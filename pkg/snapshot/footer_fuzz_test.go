@@ -19,7 +19,7 @@ import (
 func FuzzFooter(f *testing.F) {
 	raw := newBucket()
 	land(f, raw, `{"data":[1]}`, "", `{"data":[2]}`)
-	object := raw.objects[part0]
+	object := raw.object(f, part0)
 	f.Add(object)
 	f.Add(object[:len(object)-1])
 	f.Add(object[20:])
@@ -27,7 +27,7 @@ func FuzzFooter(f *testing.F) {
 	f.Add(append(bytes.Clone(object), object...))
 	f.Fuzz(func(t *testing.T, object []byte) {
 		raw := newBucket()
-		raw.objects[part0] = object
+		raw.replace(t, part0, object)
 		footer, err := snapshot.ReadFooter(t.Context(), raw, part0)
 		if err != nil {
 			wantKind(t, err, etl.RecordsLost, part0)

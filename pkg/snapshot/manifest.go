@@ -28,6 +28,7 @@ type Manifest struct {
 	Pages          int64          `json:"pages"`
 	Records        int64          `json:"records"`
 	Bytes          int64          `json:"bytes"` // uncompressed
+	digest         string
 }
 
 // ManifestPart sums a part up.
@@ -75,15 +76,8 @@ func (m Manifest) totals() (pages, records, bytes int64) {
 	return pages, records, bytes
 }
 
-// Digest is the sha256 of the manifest's object, hex.
-func (m Manifest) Digest() (string, error) {
-	line, err := encode(m)
-	if err != nil {
-		return "", etl.Errorf(etl.Internal, "manifest of %s extraction %d: %w", m.Batch, m.Extraction, err)
-	}
-	sum := sha256.Sum256(line)
-	return hex.EncodeToString(sum[:]), nil
-}
+// Digest is the sha256 of the manifest's object, hex. It is known once the manifest has been written or read.
+func (m Manifest) Digest() string { return m.digest }
 
 // Verify holds a landed part's footer against the manifest; a difference is an error of kind RecordsLost.
 func (m Manifest) Verify(f Footer) error {
@@ -132,6 +126,7 @@ func (m Manifest) Write(ctx context.Context, raw store.Objects) (Manifest, error
 	}
 	err = raw.PutOnce(ctx, key, line)
 	if err == nil {
+		m.digest = digest(line)
 		return m, nil
 	}
 	if !errors.Is(err, store.ErrExists) {
@@ -167,5 +162,6 @@ func ReadManifest(ctx context.Context, raw store.Objects, b etl.Batch, extractio
 	if err := m.check(b, extraction); err != nil {
 		return Manifest{}, lost("read %s: %w", key, err)
 	}
+	m.digest = digest(line.Bytes())
 	return m, nil
 }

@@ -2,8 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -60,8 +58,8 @@ func verify(in *inflater, buf, member []byte, p Page) ([]byte, error) {
 	if int64(len(body)) != p.Size {
 		return body, lost("the body has %d bytes, %d were landed", len(body), p.Size)
 	}
-	if sum := sha256.Sum256(body); hex.EncodeToString(sum[:]) != p.SHA256 {
-		return body, lost("the body's sha256 is %x, %s was landed", sum, p.SHA256)
+	if sum := digest(body); sum != p.SHA256 {
+		return body, lost("the body's sha256 is %s, %s was landed", sum, p.SHA256)
 	}
 	return body, nil
 }

@@ -3,8 +3,6 @@ package snapshot
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,8 +65,7 @@ func (w *PartWriter) Add(body []byte, meta Page) error {
 	if meta.After, err = compact(meta.After); err != nil {
 		return etl.Errorf(etl.Internal, "%s: state after: %w", at, err)
 	}
-	sum := sha256.Sum256(body)
-	meta.SHA256 = hex.EncodeToString(sum[:])
+	meta.SHA256 = digest(body)
 	meta.Size = int64(len(body))
 	// What the footer would not read back as it was given must not differ between a landed and a read footer.
 	meta.URL = strings.ToValidUTF8(meta.URL, "\uFFFD")

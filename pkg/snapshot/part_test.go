@@ -86,7 +86,7 @@ func TestPartIsJSON(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			raw := newBucket()
 			land(t, raw, tc.bodies...)
-			zr, err := gzip.NewReader(bytes.NewReader(raw.objects[part0]))
+			zr, err := gzip.NewReader(bytes.NewReader(raw.object(t, part0)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,20 +123,19 @@ func TestSamePagesGiveSameObject(t *testing.T) {
 	one, two := newBucket(), newBucket()
 	land(t, one, `{"a":1}`, `{"b":2}`)
 	land(t, two, `{"a":1}`, `{"b":2}`)
-	if !bytes.Equal(one.objects[part0], two.objects[part0]) {
+	if !bytes.Equal(one.object(t, part0), two.object(t, part0)) {
 		t.Error("the same pages gave two objects")
 	}
 }
 
 // R16, R17: what landed first wins, whoever wrote it.
 func TestLandOnce(t *testing.T) {
-	unreachable := etl.Errorf(etl.StoreUnavailable, "connection reset")
 	t.Run("refused, then again", func(t *testing.T) {
 		raw, w := newBucket(), part(t, "one", "two")
-		raw.onPut = func(string) (bool, error) { return false, unreachable }
+		raw.failPut(false)
 		_, _, err := w.Land(t.Context(), raw)
 		wantKind(t, err, etl.StoreUnavailable, part0)
-		raw.onPut = nil
+		raw.OnCall = nil
 		f, adopted, err := w.Land(t.Context(), raw)
 		if err != nil || adopted {
 			t.Fatalf("Land: adopted %v, %v", adopted, err)
@@ -147,12 +146,12 @@ func TestLandOnce(t *testing.T) {
 	})
 	t.Run("reply lost, then again", func(t *testing.T) {
 		raw, w := newBucket(), part(t, "one", "two")
-		raw.onPut = func(string) (bool, error) { return true, unreachable }
+		raw.failPut(true)
 		_, _, err := w.Land(t.Context(), raw)
 		wantKind(t, err, etl.StoreUnavailable, part0)
-		raw.onPut = nil
+		raw.OnCall = nil
 		f, adopted, err := w.Land(t.Context(), raw)
-		if err != nil || adopted || len(f.Pages) != 2 || f.Object != int64(len(raw.objects[part0])) {
+		if err != nil || adopted || len(f.Pages) != 2 || f.Object != int64(len(raw.object(t, part0))) {
 			t.Fatalf("Land: %+v, adopted %v, %v", f, adopted, err)
 		}
 	})
@@ -190,7 +189,7 @@ func TestLandOnce(t *testing.T) {
 		t.Run("an earlier attempt's, "+name, func(t *testing.T) {
 			raw := newBucket()
 			want := land(t, raw, "one", "two")
-			object := bytes.Clone(raw.objects[part0])
+			object := raw.object(t, part0)
 			w := snapshot.NewPartWriter(batch, 1, 0)
 			other(t, w)
 			f, adopted, err := w.Land(t.Context(), raw)
@@ -200,14 +199,14 @@ func TestLandOnce(t *testing.T) {
 			if !reflect.DeepEqual(f, want) {
 				t.Errorf("adopted %+v, want %+v", f, want)
 			}
-			if !bytes.Equal(raw.objects[part0], object) {
+			if !bytes.Equal(raw.object(t, part0), object) {
 				t.Error("the landed part was changed")
 			}
 		})
 	}
 	t.Run("foreign content", func(t *testing.T) {
 		raw := newBucket()
-		raw.objects[part0] = []byte(`{"hello":"world"}`)
+		raw.replace(t, part0, []byte(`{"hello":"world"}`))
 		_, _, err := part(t, "one").Land(t.Context(), raw)
 		wantKind(t, err, etl.RecordsLost, part0)
 	})
@@ -224,7 +223,7 @@ func TestWriterMisused(t *testing.T) {
 	raw := newBucket()
 	_, _, err := part(t).Land(t.Context(), raw)
 	wantKind(t, err, etl.Internal, "without pages")
-	if len(raw.objects) != 0 {
+	if raw.Calls()["PutOnce"] != 0 {
 		t.Error("an empty part landed")
 	}
 
@@ -283,8 +282,8 @@ func TestReadFooterIsTwoReadsAtMost(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Fatalf("another footer, %v", err)
 			}
-			if len(raw.reads) != tc.reads {
-				t.Errorf("reads %q, want %d", raw.reads, tc.reads)
+			if calls := raw.Calls(); calls["GetRange"] != tc.reads || calls["Get"]+calls["Head"] != 0 {
+				t.Errorf("calls %v, want %d ranged reads", calls, tc.reads)
 			}
 		})
 	}
@@ -306,10 +305,10 @@ func TestEveryByteCounts(t *testing.T) {
 	raw := newBucket()
 	want := []string{`{"data":[{"id":1}]}`, `{"data":[{"id":2},{"id":3}]}`}
 	land(t, raw, want...)
-	object := raw.objects[part0]
+	object := raw.object(t, part0)
 	read := func(changed []byte) ([]string, error) {
 		torn := newBucket()
-		torn.objects[part0] = changed
+		torn.replace(t, part0, changed)
 		f, err := snapshot.ReadFooter(t.Context(), torn, part0)
 		if err != nil {
 			return nil, err
@@ -406,7 +405,7 @@ func TestReadPagesFails(t *testing.T) {
 	raw.reader = func(r io.Reader) io.Reader { return io.LimitReader(r, 3) }
 	wantKind(t, snapshot.ReadPages(t.Context(), raw, f, nothing), etl.RecordsLost, part0, "page 0")
 
-	delete(raw.objects, part0)
+	raw.Delete(part0)
 	if err := snapshot.ReadPages(t.Context(), raw, f, nothing); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("missing part: %v", err)
 	}
