@@ -1,0 +1,48 @@
+# Everything here needs Go alone, except lint and check: they install pinned tools into .tools, and -race wants a C
+# compiler.
+
+FUZZTIME ?= 30s
+BENCH    ?= .
+
+# The test runner lists skipped tests with their reasons at the end and keeps go test's verdict.
+TEST := go run .ci/test.go
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test lint check fuzz bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build onceload into .bin/
+	CGO_ENABLED=0 go build -trimpath -o .bin/onceload ./pkg/cmd/onceload
+
+run: build ## Build, then run the demo: a misbehaving API, a kill, a resume, a reload
+	.bin/onceload demo
+
+test: ## Run all tests; say which are skipped and why
+	CGO_ENABLED=0 $(TEST) ./...
+
+lint: ## Run golangci-lint (pinned in .ci/tools)
+	@.ci/tools golangci-lint
+	$(or $(ONCELOAD_TOOLS),.tools)/bin/golangci-lint run
+
+check: ## What must hold before a commit: gofmt, vet, lint, tests with the race detector
+	@files=$$(gofmt -l $(wildcard functions pkg .ci)); if [ -n "$$files" ]; then echo "gofmt -w $$files"; exit 1; fi
+	go vet ./... .ci/test.go
+	@$(MAKE) --no-print-directory lint
+	$(TEST) -race -shuffle=on ./...
+
+fuzz: ## Fuzz each target for FUZZTIME (30s)
+	go vet ./...
+	@for package in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	    echo "$$package $$target"; \
+	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+	  done; \
+	done
+
+bench: ## Run the benchmarks named by BENCH (all)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+clean: ## Remove what was built; .tools and your data in .onceload stay
+	rm -rf .bin
