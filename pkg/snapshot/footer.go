@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxFooter bounds the footer's JSON, and so what a reader holds in memory.
-	maxFooter = 64 << 20
+	maxFooter = 16 << 20
 	// maxRatio is more than deflate can expand: 258 bytes from 2 bits.
 	maxRatio = 1032
 	// minMember is the size of an empty gzip member.

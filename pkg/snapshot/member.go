@@ -98,7 +98,7 @@ func parseEnd(tail []byte) (offset, length int64, err error) {
 	if oerr != nil || lerr != nil || !bytes.Equal(end, appendEnd(nil, offset, length)) {
 		return 0, 0, errors.New("the object does not end as a part does: torn, or not ours")
 	}
-	if offset < minMember || offset > maxObject || length < minMember || length > maxFooter {
+	if offset < minMember || offset > maxObject || length < minMember || length > 2*maxFooter {
 		return 0, 0, fmt.Errorf("the end member puts the footer at %d, %d bytes", offset, length)
 	}
 	return offset, length, nil

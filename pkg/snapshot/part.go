@@ -17,6 +17,9 @@ import (
 // maxObject is the most bytes S3 stores in one put.
 const maxObject = 5 << 30
 
+// footerFrame is room for what a footer holds besides its pages.
+const footerFrame = 1 << 10
+
 // PartWriter gathers pages in memory and lands them as one object. It is for one goroutine. The same pages give the same
 // object: no clock, no random.
 type PartWriter struct {
@@ -85,7 +88,7 @@ func (w *PartWriter) Add(body []byte, meta Page) error {
 		w.object.Truncate(int(meta.Offset))
 		return etl.Errorf(etl.Internal, "%s: %w", at, err)
 	}
-	if w.meta+int64(len(line)) > maxFooter/2 || w.object.Len() > maxObject-maxFooter {
+	if w.meta+int64(len(line)) > maxFooter-footerFrame || w.object.Len() > maxObject-maxFooter {
 		w.object.Truncate(int(meta.Offset))
 		return etl.Errorf(etl.BatchTooLarge, "%s: the part would be too large; lower source.part_bytes", at)
 	}
