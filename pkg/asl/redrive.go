@@ -39,17 +39,17 @@ func (m *Machine) Redrive(ctx context.Context, e Execution, history []Event, o O
 	if r.weight >= HistoryLimit-1 {
 		return Result{}, fmt.Errorf("execution %s: its history has %d events, the limit is %d: %w", e.ID, r.weight, HistoryLimit, ErrNotRedrivable)
 	}
-	r.redrives++
-	if err := r.record(ctx, Event{Type: ExecutionRedriven}); err != nil {
-		return Result{}, err
-	}
 	input, err := r.input()
 	if err != nil {
-		return r.end(ctx, nil, err)
+		return Result{}, fmt.Errorf("execution %s: history: %w", e.ID, err)
 	}
 	at, err := m.graph.locate(history, "", input)
 	if err != nil {
 		return Result{}, fmt.Errorf("execution %s: history: %w", e.ID, err)
+	}
+	r.redrives++
+	if err := r.record(ctx, Event{Type: ExecutionRedriven}); err != nil {
+		return Result{}, err
 	}
 	return r.drive(ctx, at)
 }
