@@ -135,17 +135,40 @@ func (t *Table) Query(ctx context.Context, q store.Query) iter.Seq2[store.Item, 
 }
 
 func (t *Table) query(ctx context.Context, q store.Query, yield func(store.Item, error) bool) (err error) {
-	index, err := t.schema.CheckQuery(q)
+	text, args, err := t.querySQL(q)
 	if err != nil {
 		return err
+	}
+	rows, err := t.db.reader.QueryContext(ctx, text, args...)
+	if err != nil {
+		return sqlError(err)
+	}
+	defer func() { err = errors.Join(err, sqlError(rows.Close())) }()
+	for rows.Next() {
+		var item store.Item
+		if err := rows.Scan(&item.PK, &item.SK, &item.Rank, &item.Doc); err != nil {
+			return sqlError(err)
+		}
+		if !yield(item, nil) {
+			return errStop
+		}
+	}
+	return sqlError(rows.Err())
+}
+
+// querySQL writes a query as a statement.
+func (t *Table) querySQL(q store.Query) (text string, args []any, err error) {
+	index, err := t.schema.CheckQuery(q)
+	if err != nil {
+		return "", nil, err
 	}
 	columns, order := []string{"pk", "sk"}, []string{"sk"}
 	if index != nil {
 		columns = members(*index)
 		order = slices.Concat(columns[1:], []string{"pk", "sk"})
 	}
-	text := "SELECT pk, sk, rank, item FROM " + quote(t.schema.Name) + " WHERE " + columns[0] + " = ?"
-	args := []any{q.PK}
+	text = "SELECT pk, sk, rank, item FROM " + quote(t.schema.Name) + " WHERE " + columns[0] + " = ?"
+	args = []any{q.PK}
 	if index != nil && len(columns) > 1 {
 		text += " AND " + columns[1] + " IS NOT NULL"
 	}
@@ -164,21 +187,7 @@ func (t *Table) query(ctx context.Context, q store.Query, yield func(store.Item,
 	if q.Limit > 0 {
 		text += fmt.Sprintf(" LIMIT %d", q.Limit)
 	}
-	rows, err := t.db.reader.QueryContext(ctx, text, args...)
-	if err != nil {
-		return sqlError(err)
-	}
-	defer func() { err = errors.Join(err, sqlError(rows.Close())) }()
-	for rows.Next() {
-		var item store.Item
-		if err := rows.Scan(&item.PK, &item.SK, &item.Rank, &item.Doc); err != nil {
-			return sqlError(err)
-		}
-		if !yield(item, nil) {
-			return errStop
-		}
-	}
-	return sqlError(rows.Err())
+	return text, args, nil
 }
 
 // transact runs f in one write transaction.
