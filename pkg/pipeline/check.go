@@ -106,8 +106,9 @@ func (r *reader) checkSource() {
 	if style := s.Paginate.Style; s.Paginate.Param != "" && strings.TrimSpace(s.Body) != "" && !strings.HasPrefix(strings.TrimSpace(s.Body), "{") && r.good("source.body") {
 		r.atValue("source.body", "a JSON object", "%s puts %s into the body, which is no object", style, quote(s.Paginate.Param))
 	}
-	at := r.find("source.budget").key
-	r.p.budgetLine, r.p.budgetColumn = at.line, at.column
+	if at, ok := r.places["source.budget"]; ok {
+		r.p.budgetLine, r.p.budgetColumn = at.key.line, at.key.column
+	}
 	if u, err := url.Parse(s.URL); err == nil && s.Budget.Name == "" {
 		s.Budget.Name = strings.ToLower(u.Host)
 	}
@@ -186,14 +187,14 @@ func (r *reader) checkRetry() {
 		if !r.has(at) {
 			at = "source.retry.base"
 		}
-		r.atValue(at, "a cap of at least base", "cap (%s) is less than base (%s)", t.Cap, t.Base)
+		r.atValue(at, "a cap of at least base", "cap (%s) is less than base (%s)", etl.FormatSpan(t.Cap), etl.FormatSpan(t.Base))
 	}
 	if t.MaxWait < t.InlineWait && r.good("source.retry.max_wait", "source.retry.inline_wait") {
 		at := "source.retry.max_wait"
 		if !r.has(at) {
 			at = "source.retry.inline_wait"
 		}
-		r.atValue(at, "a max_wait of at least inline_wait", "max_wait (%s) is less than inline_wait (%s)", t.MaxWait, t.InlineWait)
+		r.atValue(at, "a max_wait of at least inline_wait", "max_wait (%s) is less than inline_wait (%s)", etl.FormatSpan(t.MaxWait), etl.FormatSpan(t.InlineWait))
 	}
 }
 

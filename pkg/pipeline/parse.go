@@ -80,6 +80,15 @@ func (r *reader) fault(at place, path, instead, what string, args ...any) {
 	r.faults = append(r.faults, Fault{File: r.p.File, Line: at.line, Column: at.column, Path: path, What: fmt.Sprintf(what, args...), Instead: instead})
 }
 
+// refuse is fault for what a typ said.
+func (r *reader) refuse(at place, path, instead string, err error) {
+	var better *refusal
+	if errors.As(err, &better) {
+		instead = better.instead
+	}
+	r.fault(at, path, instead, "%s", err)
+}
+
 // spoil is fault for a value that cannot be used: rules that look at it are skipped.
 func (r *reader) spoil(at place, path, instead, what string, args ...any) {
 	r.fault(at, path, instead, what, args...)
@@ -270,7 +279,7 @@ func (r *reader) keys(spec row, path string, entries []entry, at place) {
 		switch {
 		case here[k.key]:
 		case k.required:
-			r.fault(at, join(path, k.key), "", "the key is missing; write %s: and %s", k.key, k.sample())
+			r.fault(at, join(path, k.key), "", "the key is missing; write %s: %s", k.key, strings.TrimSuffix(k.sample(), ","))
 			r.bad[join(path, k.key)] = true
 		default:
 			r.defaults(k)
@@ -303,7 +312,7 @@ func (r *reader) each(spec row, path string, entries []entry) {
 	for _, e := range entries {
 		name := join(path, e.key)
 		if err := spec.name(e.key); err != nil {
-			r.fault(e.at, name, "another name", "%s", err)
+			r.refuse(e.at, name, "another name", err)
 		}
 		spec.each.enter(r.p, e.key)
 		r.value(*spec.each, name, e.value, e.at)
@@ -357,7 +366,8 @@ func (r *reader) scalar(spec row, path string, n ast.Node) {
 	}
 	v, err := spec.typ.read(scalarOf(n))
 	if err != nil {
-		r.spoil(nodeAt(n), path, spec.typ.write, "%s", err)
+		r.refuse(nodeAt(n), path, spec.typ.write, err)
+		r.bad[path] = true
 		return
 	}
 	assign(spec.into(r.p), v)

@@ -29,6 +29,11 @@ type scalar struct {
 	plain bool // neither quoted nor a block
 }
 
+// refusal is an error of a typ that knows better than the typ what to write instead.
+type refusal struct{ what, instead string }
+
+func (r *refusal) Error() string { return r.what }
+
 // quote shows a text in a message, cut where it gets long.
 func quote(s string) string {
 	if r := []rune(s); len(r) > 60 {
@@ -82,7 +87,7 @@ func oneOf(words ...string) typ {
 			}
 		}
 		if near := nearest(s, words); near != "" {
-			return fmt.Errorf("%s is not known, did you mean %s?", quote(s), near)
+			return &refusal{quote(s) + " is not known", near}
 		}
 		return fmt.Errorf("%s is not known", quote(s))
 	})
@@ -227,7 +232,7 @@ func secretName() typ {
 func template(name string) typ {
 	return textLike(name, "{window.start}, {window.end} or {slot}, each with :unix, :unix_ms or :date if wanted ({{name}} is the text {name}),", func(s string) error {
 		if strings.ContainsAny(s, "\r\n\x00") {
-			return errors.New("the text has a line break")
+			return &refusal{"the text has a line break", "it in one line"}
 		}
 		return checkPlaceholders(s, true)
 	})
@@ -264,13 +269,13 @@ func address() typ {
 		case u.Hostname() == "":
 			return errors.New("the host is missing")
 		case u.User != nil:
-			return errors.New("a user or password does not belong into the URL (auth takes them)")
+			return &refusal{"the URL has a user or password", "them under source.auth"}
 		case u.RawQuery != "" || u.ForceQuery:
-			return errors.New("a query does not belong into the URL (query takes it)")
+			return &refusal{"the URL has a query", "it under source.query"}
 		case u.Fragment != "" || strings.Contains(s, "#"):
-			return errors.New("a fragment is never sent")
+			return &refusal{"the URL has a fragment, which is never sent", "it up to the #"}
 		case strings.ContainsAny(s, "{}"):
-			return errors.New("braces: placeholders are filled in query, headers and body only")
+			return &refusal{"the URL has braces, but placeholders are filled in query, headers and body only", "it without braces"}
 		}
 		return nil
 	})
@@ -295,7 +300,7 @@ func columnName(s string) error {
 	case s == "":
 		return errors.New("a column needs a name")
 	case strings.HasPrefix(s, "_"):
-		return errors.New("a name that begins with _ is onceload's own")
+		return &refusal{"a name that begins with _ is onceload's own", "another name, and from: " + s}
 	case strings.EqualFold(s, "onceload"):
 		return errors.New("the name onceload is reserved")
 	case len(s) > 255:
@@ -307,12 +312,12 @@ func columnName(s string) error {
 }
 
 func pipelineName() typ {
-	t := textLike("name", "a lower-case letter, then up to 62 of a-z 0-9 _ -, not beginning with onceload,", func(s string) error {
+	t := textLike("name", "a lower-case letter and up to 62 of a-z 0-9 _ and -, like orders", func(s string) error {
 		switch {
 		case !etl.ValidPipeline(s):
 			return fmt.Errorf("%s is no pipeline name", quote(s))
 		case strings.HasPrefix(s, "onceload"):
-			return fmt.Errorf("%s begins with onceload, which is reserved", quote(s))
+			return &refusal{quote(s) + " begins with onceload, which is reserved", "another name"}
 		}
 		return nil
 	})
@@ -322,13 +327,13 @@ func pipelineName() typ {
 
 func tableName() typ {
 	form := regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{2,254}$`)
-	t := textLike("table name", "3 to 255 of A-Z a-z 0-9 _ . -, beginning with a letter, not ledger, and not beginning with onceload or sqlite,", func(s string) error {
+	t := textLike("table name", "a name of 3 to 255 letters, digits, _ . and -, like orders", func(s string) error {
 		low := strings.ToLower(s)
 		switch {
 		case !form.MatchString(s):
 			return fmt.Errorf("%s is no table name", quote(s))
 		case low == "ledger" || strings.HasPrefix(low, "onceload") || strings.HasPrefix(low, "sqlite"):
-			return fmt.Errorf("%s is reserved", quote(s))
+			return &refusal{quote(s) + " is reserved, like all names that begin with onceload or sqlite", "another name"}
 		}
 		return nil
 	})
@@ -367,7 +372,7 @@ func plainHeader(s string) error {
 	}
 	switch strings.ToLower(s) {
 	case "host", "connection", "content-length", "transfer-encoding", "accept-encoding", "te", "trailer", "upgrade":
-		return fmt.Errorf("the header %s is set by onceload itself", s)
+		return &refusal{"the header is set by onceload itself", "the file without it"}
 	}
 	return nil
 }
@@ -376,7 +381,7 @@ func plainHeader(s string) error {
 func headerName(s string) error {
 	switch strings.ToLower(s) {
 	case "authorization", "proxy-authorization", "cookie":
-		return fmt.Errorf("the header %s carries credentials, which only auth may send", s)
+		return &refusal{"the header carries credentials", "them under source.auth"}
 	}
 	return plainHeader(s)
 }
