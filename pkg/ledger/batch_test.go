@@ -84,6 +84,12 @@ func TestFencing(t *testing.T) {
 			o.Fence++
 			return o
 		},
+		"the right fence of another execution": func(t *testing.T, f *fixture) ledger.Owner {
+			o := f.claim(t, "a")
+			f.bind(t, o)
+			o.Execution = "b"
+			return o
+		},
 		"never claimed": func(*testing.T, *fixture) ledger.Owner {
 			return ledger.Owner{Batch: batch, Execution: "a", Fence: 1}
 		},

@@ -62,7 +62,6 @@ type Claim struct {
 func (l *Ledger) Claim(ctx context.Context, r ClaimRequest) (Claim, error) {
 	var status etl.Status
 	b, err := l.edit(ctx, r.Batch, func(cur *Batch) (*Batch, Move, error) {
-		status = ""
 		switch {
 		case cur == nil:
 			next := Batch{

@@ -186,6 +186,18 @@ func TestOwnWriteInTheWay(t *testing.T) {
 	}
 }
 
+// TestOwnWriteIsNotDecidedAnew: a change that is relative takes effect once, though its write was sent twice.
+func TestOwnWriteIsNotDecidedAnew(t *testing.T) {
+	f := newFixture()
+	o := f.claim(t, "a")
+	f.Table = insistent{f.table}
+	b, err := f.Update(t.Context(), o, etl.StageExtract, func(b *ledger.Batch) { b.Retries++ })
+	if err != nil || b.Retries != 1 {
+		t.Errorf("%s, %v: want one retry", show(b), err)
+	}
+	same(t, f.get(t), b)
+}
+
 // TestCancelled: no method goes on under a cancelled context, and its error stays in the chain.
 func TestCancelled(t *testing.T) {
 	for _, s := range scenarios() {
