@@ -68,7 +68,7 @@ type Batch struct {
 	Records int64 `json:"records"`
 	Bytes   int64 `json:"bytes"`
 
-	Counts   *etl.Counts `json:"counts,omitempty"` // of the last settled load, nil while open
+	Counts   *etl.Counts `json:"counts,omitempty"` // as far as the current load has come: nil before Gate, whole once COMPLETED
 	Retries  int         `json:"retries"`
 	WaitedMS int64       `json:"waited_ms"`
 

@@ -299,6 +299,23 @@ func TestTakeoverKeepsTheBooks(t *testing.T) { // R17, R20
 	same(t, f.get(t), want)
 }
 
+// TestTakeoverWithReprocess: what an earlier gate counted does not hold for a binding that is still to come.
+func TestTakeoverWithReprocess(t *testing.T) {
+	f := newFixture()
+	o := f.claim(t, "a")
+	f.bind(t, o)
+	if _, err := f.Update(t.Context(), o, etl.StageGate, func(b *ledger.Batch) { b.Counts = &balanced }); err != nil {
+		t.Fatal(err)
+	}
+	f.live["a"] = ledger.Ended
+	r := f.request("b")
+	r.Reprocess = true
+	c, err := f.Claim(t.Context(), r)
+	if err != nil || c.Batch.Counts != nil || c.Batch.Binding != nil || c.Batch.Parts != 1 {
+		t.Errorf("%s, %v: want the landed parts alone", show(c.Batch), err)
+	}
+}
+
 // TestManyClaim lets executions race for one batch: one wins, the others see it alive (R20).
 func TestManyClaim(t *testing.T) {
 	tests := []struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/onceload/onceload/pkg/store"
 )
 
-// maxText bounds message and cause of a failure, as Step Functions bounds a cause: an item must hold both.
-const maxText = 32_768
+// maxCause bounds the cause of a failure in bytes, as Step Functions does: an item must hold it.
+const maxCause = 32_768
 
 // FailureInfo is a recorded failure.
 type FailureInfo struct {
@@ -22,7 +22,7 @@ type FailureInfo struct {
 	Execution string    `json:"execution,omitempty"`
 	Stage     etl.Stage `json:"stage"`
 	Kind      etl.Kind  `json:"kind"`
-	Message   string    `json:"message"` // cut after 32 KiB
+	Message   string    `json:"message"` // cut after etl.MaxMessage
 	Hint      string    `json:"hint"`
 	At        string    `json:"at"`         // RFC 3339 UTC
 	ErrorName string    `json:"error_name"` // verbatim from Step Functions
@@ -35,7 +35,7 @@ type FailureInfo struct {
 // execution owns it, it becomes FAILED; nil = the failure has no batch.
 func (l *Ledger) RecordFailure(ctx context.Context, pk string, b *etl.Batch, execution string, f FailureInfo) error {
 	f.Execution = execution
-	f.Message, f.Cause = cut(f.Message), cut(f.Cause)
+	f.Message, f.Cause = cut(f.Message, etl.MaxMessage), cut(f.Cause, maxCause)
 	f.Raised = ""
 	if f.At == "" {
 		f.At = l.now()
@@ -116,12 +116,11 @@ func (f FailureInfo) time() time.Time {
 func failureKey(pk, id string) store.Key { return store.Key{PK: pk, SK: etl.FailureSK(id)} }
 
 // cut bounds a text at a whole character.
-func cut(s string) string {
+func cut(s string, n int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= maxText {
+	if len(s) <= n {
 		return s
 	}
-	n := maxText
 	for !utf8.RuneStart(s[n]) {
 		n--
 	}
