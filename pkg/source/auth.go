@@ -147,7 +147,12 @@ func bare(s string) string {
 
 // hide notes a secret and the forms in which a source might echo it.
 func (c *Client) hide(secret string) {
-	for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret), strings.ReplaceAll(secret, "/", `\/`)} {
+	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), strings.ReplaceAll(secret, "/", `\/`)}
+	if quoted, err := json.Marshal(secret); err == nil { // & is \u0026 there
+		inner := string(quoted[1 : len(quoted)-1])
+		forms = append(forms, inner, strings.ReplaceAll(inner, "/", `\/`))
+	}
+	for _, form := range forms {
 		if !slices.Contains(c.scrubs, form) {
 			c.scrubs = append(c.scrubs, form, "***")
 		}

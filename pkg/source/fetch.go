@@ -31,7 +31,7 @@ type Page struct {
 // Stats is what one Fetch cost.
 type Stats struct {
 	Attempts int           // made at the request under way, those before this Fetch included; 0 after success
-	Retries  int           // attempts of this Fetch beyond its first
+	Retries  int           // attempts of this Fetch that repeated an earlier one, of this Fetch or before
 	Waited   time.Duration // slept within this Fetch
 }
 
@@ -58,6 +58,9 @@ func (c *Client) Fetch(ctx context.Context, r Request) (Page, Stats, error) {
 		if err := c.admit(ctx, r, &stats); err != nil {
 			return Page{}, stats, err
 		}
+		if stats.Attempts > 0 {
+			stats.Retries++
+		}
 		pg, f := c.attempt(ctx, k, r)
 		if err := c.observe(ctx, f); err != nil {
 			return Page{}, stats, err
@@ -79,9 +82,6 @@ func (c *Client) Fetch(ctx context.Context, r Request) (Page, Stats, error) {
 			return Page{}, stats, &Wait{Until: c.o.Now(), Reason: f.err.Error()}
 		}
 		stats.Attempts++
-		if stats.Attempts > r.Tried+1 {
-			stats.Retries++
-		}
 		switch {
 		case !f.transient:
 			return Page{}, stats, f.err
