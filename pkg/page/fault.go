@@ -35,8 +35,8 @@ func (f *Fault) Error() string {
 	return fmt.Sprintf("line %d, column %d (offset %d): %s", f.Line, f.Column, f.Offset, f.Msg)
 }
 
-// Text reports whether the text itself is at fault, rather than its shape.
-func (f *Fault) Text() bool {
+// Malformed reports whether the text is no good JSON, rather than good JSON of another shape than wanted.
+func (f *Fault) Malformed() bool {
 	switch f.Code {
 	case CodeSyntax, CodeUTF8, CodeDepth, CodeCharset:
 		return true

@@ -86,6 +86,19 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// What one record has, the next one does not inherit.
+func TestScanForgets(t *testing.T) {
+	f, out := fields(t, "a.b", "c")
+	for _, raw := range []string{`{"a":{"b":1},"c":2}`, `{}`} {
+		if dup, err := f.Scan([]byte(raw), out, nil); dup != "" || err != nil {
+			t.Fatal(dup, err)
+		}
+	}
+	if out[0].Kind != page.Missing || out[0].Raw != nil || out[1].Kind != page.Missing {
+		t.Errorf("an empty record has %s and %s", out[0].Raw, out[1].Raw)
+	}
+}
+
 // Many extras make the set of names grow; a name that stands twice is found wherever it is.
 func TestScanManyNames(t *testing.T) {
 	f, out := fields(t, "n7")
@@ -172,7 +185,7 @@ func FuzzScan(f *testing.F) {
 		dup, err := f.Scan(raw, out, func(name, _ []byte) { extras = append(extras, string(name)) })
 		if err != nil {
 			var fault *page.Fault
-			if !errors.As(err, &fault) || fault.Text() && json.Valid(raw) && utf8.Valid(raw) && fault.Code != page.CodeDepth {
+			if !errors.As(err, &fault) || fault.Malformed() && json.Valid(raw) && utf8.Valid(raw) && fault.Code != page.CodeDepth {
 				t.Fatalf("%v of a good text", err)
 			}
 			return

@@ -14,7 +14,7 @@ import (
 func fault(body []byte) *page.Fault {
 	_, err := page.Layout{}.Records(body, nil)
 	var f *page.Fault
-	if errors.As(err, &f) && f.Text() {
+	if errors.As(err, &f) && f.Malformed() {
 		return f
 	}
 	return nil
@@ -283,6 +283,7 @@ func TestDepth(t *testing.T) {
 		{name: "arrays", open: "[", shut: "]", rest: page.MaxDepth},
 		{name: "objects", before: `{"a":`, after: "}", open: `{"a":`, shut: "}", rest: page.MaxDepth - 1},
 		{name: "behind the path", path: "a[0]", before: `{"a":[`, after: `]}`, open: "[", shut: "]", rest: page.MaxDepth - 2},
+		{name: "behind the records", path: "a.b[0]", before: `{"a":{"b":[[1],[]]},"x":`, after: "}", open: "[", shut: "]", rest: page.MaxDepth - 1},
 		{name: "beside the path", path: "data", before: `{"x":`, after: `,"data":[]}`, open: "[", shut: "]", rest: page.MaxDepth - 1},
 	}
 	for _, tt := range tests {
@@ -295,7 +296,7 @@ func TestDepth(t *testing.T) {
 				_, err := page.Layout{Path: path(t, tt.path)}.Records([]byte(tt.before+middle+tt.after), nil)
 				var f *page.Fault
 				got := ""
-				if errors.As(err, &f) && f.Text() {
+				if errors.As(err, &f) && f.Malformed() {
 					got = f.Code
 				}
 				if got != want {

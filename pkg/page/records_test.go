@@ -116,6 +116,7 @@ func TestRecordsFaults(t *testing.T) {
 		{name: "array on the way", path: "a.data", body: `{"a":[]}`, code: page.CodeNotObject, offset: 5, line: 1, column: 6, msg: "a is of type array"},
 		{name: "object on the way", path: "a[0]", body: `{"a":{"0":[]}}`, code: page.CodeNotArray, offset: 5, line: 1, column: 6, msg: "want an array on the way"},
 		{name: "the records twice", path: "data", body: `{"data":[1],"d\u0061ta":[2]}`, code: page.CodeDuplicate, offset: 24, line: 1, column: 25, msg: "data stands twice"},
+		{name: "the first fault is told", path: "a.data", body: `{"a":null,"a":{"data":1}}`, code: page.CodeNull, offset: 5, line: 1, column: 6, msg: "a is null"},
 		{name: "two on a line", ndjson: true, body: "1\n2 3\n", code: page.CodeSyntax, offset: 4, line: 2, column: 3, msg: "nothing after"},
 		{name: "a record over two lines", ndjson: true, body: "{\"a\":\n1}\n", code: page.CodeSyntax, offset: 5, line: 1, column: 6, msg: "the text ends"},
 		{name: "last line cut short", ndjson: true, body: "{}\n{\"a\":tr", code: page.CodeSyntax, offset: 10, line: 2, column: 8, msg: "want true"},
@@ -225,7 +226,7 @@ func FuzzRecords(f *testing.F) {
 		if err != nil && !errors.As(err, &fault) {
 			t.Fatalf("%v is no fault", err)
 		}
-		if got := fault == nil || !fault.Text(); got != fits {
+		if got := fault == nil || !fault.Malformed(); got != fits {
 			t.Fatalf("fault %v, want good = %v", fault, fits)
 		}
 		if fault != nil && (fault.Offset < 0 || fault.Offset > len(body) || fault.Line < 1 || fault.Column < 1 || fault.Msg == "") {

@@ -299,12 +299,13 @@ const (
 func (s *scanner) string(i int) int {
 	d := s.data
 	for {
-		// Eight bytes at a time. A byte's high bit ends up set if the byte is a control character (the subtraction
-		// borrows), a quote or a backslash (the exclusive or leaves 0, the subtraction borrows), or not ASCII. A borrow
-		// can spoil only the bytes above the one that caused it, so the lowest high bit is always a true one.
+		// Eight bytes at a time. A byte's high bit ends up set if the byte is a control character (the first
+		// subtraction borrows), a quote or a backslash (the exclusive or leaves 0, its subtraction borrows), or not
+		// ASCII (two exclusive ors keep the high bit, and no byte loses it to both subtractions). A borrow can spoil only
+		// the bytes above the one that caused it, so the lowest high bit is always a true one.
 		for i+8 <= len(d) {
 			w := binary.LittleEndian.Uint64(d[i:])
-			if hit := ((w - spaces) | ((w ^ quotes) - ones) | ((w ^ slants) - ones) | w) & highs; hit != 0 {
+			if hit := ((w - spaces) | ((w ^ quotes) - ones) | ((w ^ slants) - ones)) & highs; hit != 0 {
 				i += bits.TrailingZeros64(hit) >> 3
 				break
 			}

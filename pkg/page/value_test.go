@@ -39,6 +39,7 @@ func TestTextFaults(t *testing.T) {
 		"\"\xff\"":       "not UTF-8",
 		"\"\\n\xe9\"":    "not UTF-8",
 		`"\x"`:           "unknown escape",
+		`"abc\x"`:        "unknown escape",
 		`"\u12"`:         "four hexadecimal digits",
 		`"\u12g4"`:       "four hexadecimal digits",
 		`"\"`:            "ends in a backslash",
@@ -88,10 +89,17 @@ func TestFind(t *testing.T) {
 			t.Errorf("Find(%q) = %s, %v; want %s", p, got, err, want)
 		}
 	}
+	nameless := []byte(`{"":[1,2]}`)
+	if v, err := page.Find(nameless, path(t, "[0]")); v.Kind != page.Missing || err != nil {
+		t.Errorf("an index finds the member without a name: %s, %v", v.Raw, err)
+	}
+	if v, _ := page.Find(nameless, page.Member("")); string(v.Raw) != "[1,2]" || cap(v.Raw) != len(v.Raw) {
+		t.Errorf("got %s with room for %d bytes, want [1,2] without room beyond it", v.Raw, cap(v.Raw))
+	}
 	for doc, p := range map[string]string{"": "a", " ": "", "{": "a", `{"a":`: "a", `{"a":tru`: "a", `{"a":[1,}`: "a[1]", `{"b":1`: "a", `{"a":x}`: "a.b", "\xff\xfe": "a", `[1 2]`: "[1]",
 		strings.Repeat("[", 1001): strings.Repeat("[0]", 1001)} {
 		var f *page.Fault
-		if v, err := page.Find([]byte(doc), path(t, p)); !errors.As(err, &f) || !f.Text() || v.Kind != page.Missing {
+		if v, err := page.Find([]byte(doc), path(t, p)); !errors.As(err, &f) || !f.Malformed() || v.Kind != page.Missing {
 			t.Errorf("Find(%.20q, %.20q) = %v, %v; want a fault", doc, p, v, err)
 		}
 	}
