@@ -7,11 +7,7 @@ import (
 	_ "time/tzdata" // a zone means the same wherever the code runs
 )
 
-const (
-	dateLayout = "2006-01-02"
-	// timestampLayout is the stored form; appendTimestamp writes it.
-	timestampLayout = "2006-01-02T15:04:05.000000000Z"
-)
+const dateLayout = "2006-01-02"
 
 // moment says how timestamps and dates of a field are written.
 type moment struct {
@@ -247,7 +243,27 @@ func digits2(b []byte) (int, bool) {
 
 // appendTimestamp writes an instant of the years 1 to 9999 in the stored form.
 func appendTimestamp(dst []byte, t time.Time) []byte {
-	return t.UTC().AppendFormat(dst, timestampLayout)
+	t = t.UTC()
+	y, mo, d := t.Date()
+	h, mi, s := t.Clock()
+	dst = append(appendDigits(dst, y, 4), '-')
+	dst = append(appendDigits(dst, int(mo), 2), '-')
+	dst = append(appendDigits(dst, d, 2), 'T')
+	dst = append(appendDigits(dst, h, 2), ':')
+	dst = append(appendDigits(dst, mi, 2), ':')
+	dst = append(appendDigits(dst, s, 2), '.')
+	return append(appendDigits(dst, t.Nanosecond(), 9), 'Z')
+}
+
+// appendDigits writes n, not negative, with leading zeros.
+func appendDigits(dst []byte, n, width int) []byte {
+	start := len(dst)
+	dst = append(dst, "000000000"[:width]...)
+	for i := start + width - 1; n > 0 && i >= start; i-- {
+		dst[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return dst
 }
 
 // appendVersion turns a stored timestamp into its form as a version, which is its digits alone.

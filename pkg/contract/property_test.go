@@ -1,0 +1,114 @@
+package contract_test
+
+import (
+	"encoding/json"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/onceload/onceload/pkg/contract"
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/page"
+	"github.com/onceload/onceload/pkg/pipeline"
+)
+
+// TestNumbersExact: a decimal column is the literal's very value in its shortest plain form, min and max compare as
+// numbers do, and an integer column takes exactly the whole ones.
+func TestNumbersExact(t *testing.T) {
+	literal := rapid.StringMatching(`-?(0|[1-9][0-9]{0,24})(\.[0-9]{1,12})?([eE][+-]?[0-9]{1,2})?`)
+	rapid.Check(t, func(t *rapid.T) {
+		lit, bound := literal.Draw(t, "literal"), literal.Draw(t, "bound")
+		want, _ := new(big.Rat).SetString(lit)
+		limit, _ := new(big.Rat).SetString(bound)
+		c, err := contract.Compile(pipeline.Contract{Key: []string{"id"}, Fields: []pipeline.Field{
+			{Name: "id", Type: "string"}, {Name: "d", Type: "decimal"}, {Name: "lo", Type: "decimal", From: "d", Min: &bound}, {Name: "hi", Type: "decimal", From: "d", Max: &bound},
+		}}, pipeline.Target{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res := c.NewChecker().Check(page.Record{Raw: []byte(`{"id":"a","d":` + lit + `}`)}, contract.Place{}, origin())
+		above, below := false, false
+		for _, r := range res.Reasons {
+			above, below = above || r.Code == contract.CodeMax, below || r.Code == contract.CodeMin
+		}
+		if c := want.Cmp(limit); above != (c > 0) || below != (c < 0) {
+			t.Fatalf("%s against %s: above %t, below %t", lit, bound, above, below)
+		}
+
+		got := column2(t, "decimal", lit)
+		exact, ok := new(big.Rat).SetString(got)
+		if !ok || exact.Cmp(want) != 0 {
+			t.Fatalf("%s became %s", lit, got)
+		}
+		if strings.ContainsAny(got, "eE+") || got == "-0" || strings.Contains(got, ".") && strings.HasSuffix(got, "0") || strings.HasSuffix(got, ".") {
+			t.Fatalf("%s became %s, not canonical", lit, got)
+		}
+		whole := want.IsInt() && len(strings.TrimPrefix(want.RatString(), "-")) <= etl.MaxDigits
+		integer := column2(t, "integer", lit)
+		if (integer != "") != whole || whole && integer != want.RatString() {
+			t.Fatalf("%s as integer became %q", lit, integer)
+		}
+	})
+}
+
+// column2 is one column's text, "" if the record is quarantined.
+func column2(t *rapid.T, typ, lit string) string {
+	c, err := contract.Compile(pipeline.Contract{Key: []string{"id"}, Fields: []pipeline.Field{{Name: "id", Type: "string"}, {Name: "v", Type: typ}}}, pipeline.Target{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := c.NewChecker().Check(page.Record{Raw: []byte(`{"id":"a","v":` + lit + `}`)}, contract.Place{}, origin())
+	if res.Line == nil {
+		return ""
+	}
+	var row struct{ V json.RawMessage }
+	if err := json.Unmarshal(res.Line, &row); err != nil {
+		t.Fatal(err)
+	}
+	return string(row.V)
+}
+
+// TestInstants: a timestamp column is the instant the text names, at one width, whatever the offset or unit it came in;
+// its version is the one etl gives that instant. // R15
+func TestInstants(t *testing.T) {
+	c := compile(t, pipeline.Contract{Revision: 1, Key: []string{"id"}, Version: "text", Fields: []pipeline.Field{
+		{Name: "id", Type: "string"}, {Name: "text", Type: "timestamp"}, {Name: "s", Type: "timestamp", Unit: "s"},
+	}}, pipeline.Target{})
+	k := c.NewChecker()
+	rapid.Check(t, func(t *rapid.T) {
+		at := time.Unix(rapid.Int64Range(-62135510400, 253402214400).Draw(t, "sec"), rapid.Int64Range(0, 999_999_999).Draw(t, "nsec")).UTC()
+		zone := time.FixedZone("", 60*rapid.IntRange(-1439, 1439).Draw(t, "offset"))
+		epoch := new(big.Rat).SetFrac(new(big.Int).Add(new(big.Int).Mul(big.NewInt(at.Unix()), big.NewInt(1e9)), big.NewInt(int64(at.Nanosecond()))), big.NewInt(1e9))
+		raw := `{"id":"a","text":"` + at.In(zone).Format(time.RFC3339Nano) + `","s":` + epoch.FloatString(9) + `}`
+		res := k.Check(page.Record{Raw: []byte(raw)}, contract.Place{}, origin())
+		var row struct{ Text, S string }
+		if err := json.Unmarshal(res.Line, &row); err != nil {
+			t.Fatalf("%v: %s", err, res.Quarantine)
+		}
+		if want := at.Format("2006-01-02T15:04:05.000000000Z"); row.Text != want || row.S != want {
+			t.Fatalf("%s became %s and %s, want %s", raw, row.Text, row.S, want)
+		}
+		if want, err := etl.VersionTimestamp(at); err != nil || res.Version != want {
+			t.Fatalf("version %s, want %s (%v)", res.Version, want, err)
+		}
+	})
+}
+
+// TestParseLineRefuses: what is not a line of ours is an error, never a panic or half an item.
+func TestParseLineRefuses(t *testing.T) {
+	for _, line := range []string{
+		``, `[]`, `null`, `{}`, `{"_pk":"a"}`, `{"_rank":"r"}`, `{"_pk":1,"_rank":"r"}`, `{"_pk":"a","_rank":"r"`, `{"_pk":"a","_rank":"r"}x`, ` {"_pk":"a","_rank":"r"}`,
+		`{"_pk" :"a","_rank":"r"}`, `{ "_pk":"a","_rank":"r"}`, `{"_pk":"a","_rank":"r" }`, `{"_pk":"a","_rank":{"\"":"\\"}}`, `{"_pk":"\ud800","_rank":null}`,
+	} {
+		if item, err := contract.ParseLine([]byte(line)); err == nil || etl.KindOf(err) != etl.RecordsLost {
+			t.Errorf("%s: %+v, %v", line, item, err)
+		}
+	}
+	item, err := contract.ParseLine([]byte(`{"A":"\"}","_pk":"q\"\u0001","_rank":"r","_sk":"s","b":[{"_pk":1}]}`))
+	if err != nil || item.PK != "q\"\x01" || item.SK != "s" || item.Rank != "r" || string(item.Doc) != `{"A":"\"}","b":[{"_pk":1}]}` {
+		t.Errorf("%+v %s %v", item.Key, item.Doc, err)
+	}
+}
