@@ -336,8 +336,8 @@ func TestOrigins(t *testing.T) {
 		}, true, `scheme "file"`},
 		{"redirect without end", func(w http.ResponseWriter, req *http.Request) {
 			reply(w, 308, "", "Location", fmt.Sprintf("/r?n=%d", number(t, req, "n")+1))
-		}, false, "redirect 11 without an end"},
-		{"redirect to nowhere", func(w http.ResponseWriter, _ *http.Request) { reply(w, 301, "") }, false, "redirect 1 without an end"},
+		}, false, "status 308 after 10 redirects"},
+		{"redirect to nowhere", func(w http.ResponseWriter, _ *http.Request) { reply(w, 301, "") }, false, "status 301 without a Location"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			foreign = nil

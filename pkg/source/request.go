@@ -178,8 +178,11 @@ func (c *Client) exchange(ctx context.Context, k call) (*http.Response, *fault) 
 		}
 		to := resp.Header.Get("Location")
 		resp.Body.Close()
-		if to == "" || hop == maxRedirects {
-			return nil, permanent(etl.Errorf(etl.SourceRejected, "%s: status %d: redirect %d without an end: follow it by hand and correct source.url", k.endpoint(), resp.StatusCode, hop+1))
+		switch {
+		case to == "":
+			return nil, permanent(etl.Errorf(etl.SourceRejected, "%s: status %d without a Location", k.endpoint(), resp.StatusCode))
+		case hop == maxRedirects:
+			return nil, permanent(etl.Errorf(etl.SourceRejected, "%s: status %d after %d redirects: follow them by hand and correct source.url", k.endpoint(), resp.StatusCode, hop))
 		}
 		next, err := c.resolve(u, to)
 		if err != nil {
