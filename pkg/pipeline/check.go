@@ -259,7 +259,7 @@ func (r *reader) checkField(f *Field) {
 	if !r.good(base, base+".type", base+".items") {
 		return
 	}
-	for _, k := range fieldRows() {
+	for _, k := range r.column {
 		path := join(base, k.key)
 		if k.only == nil || !r.has(path) || slices.Contains(k.only, f.Type) || k.elements && slices.Contains(k.only, f.Items) {
 			continue
@@ -372,7 +372,7 @@ func datedLayout(layout string) bool {
 	return err == nil && got.UTC().Format(time.DateOnly) == then.Format(time.DateOnly)
 }
 
-func (r *reader) column(name string) *Field {
+func (r *reader) field(name string) *Field {
 	i := slices.IndexFunc(r.p.Contract.Fields, func(f Field) bool { return f.Name == name })
 	if i < 0 {
 		return nil
@@ -382,7 +382,7 @@ func (r *reader) column(name string) *Field {
 
 // declared finds the column that a key names, or reports that there is none.
 func (r *reader) declared(path, name string) *Field {
-	f := r.column(name)
+	f := r.field(name)
 	if f != nil || !r.good("contract.fields") || !r.has("contract.fields") {
 		return f
 	}
@@ -422,7 +422,7 @@ func (r *reader) checkContract() {
 // always reports a field of key or version that says it may be missing.
 func (r *reader) always(name, of string) {
 	path := join("contract.fields", name) + ".required"
-	if f := r.column(name); r.has(path) && r.good(path) && !f.Required {
+	if f := r.field(name); r.has(path) && r.good(path) && !f.Required {
 		r.atValue(path, "true, or leave it out,", "a field of %s is always required", of)
 	}
 }
@@ -432,7 +432,7 @@ func (r *reader) checkChecks() {
 	if c.MinRecords != nil && c.MaxRecords != nil && *c.MinRecords > *c.MaxRecords {
 		r.atValue("checks.max_records", "at least min_records", "max_records is less than min_records")
 	}
-	if f := r.column(r.p.Contract.Version); c.MaxAge > 0 && r.good("contract.version") && (f == nil || f.Type != "timestamp") {
+	if f := r.field(r.p.Contract.Version); c.MaxAge > 0 && r.good("contract.version") && (f == nil || f.Type != "timestamp") {
 		r.atKey("checks.max_age", "the file without it, or a version of type timestamp,", "without a timestamp as version nothing has an age")
 	}
 }

@@ -59,6 +59,9 @@ func (f Faults) err() error {
 
 // nearest is the candidate that a slip of the keyboard may have meant, "" if none is near.
 func nearest(name string, candidates []string) string {
+	if len(name) > 64 {
+		return ""
+	}
 	best, least := "", max(1, len(name)/3)+1
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(name), c); d < least {

@@ -109,6 +109,8 @@ func TestFaultsOfTheWholeFile(t *testing.T) {
 		{"comment alone", "# nothing\n", `p.yaml:1:1: the file is empty; write pipeline: and a name to begin with instead`},
 		{"text", "orders", `p.yaml:1:1: a mapping must stand here, not a single value; write a mapping with the keys pipeline, every, lag, lookback, source, contract, quarantine, checks, target instead`},
 		{"not UTF-8", "pipeline: orders\nevery: é1\xff", `p.yaml:2:10: the text is not UTF-8; write the file in UTF-8 instead`},
+		{"nested too deeply", strings.Repeat("[", 20_000), `p.yaml:1:51: the YAML is nested more than 50 levels deep; write a flatter file instead`},
+		{"nested too deeply by dashes", strings.Repeat("- ", 20_000), `p.yaml:1:101: the YAML is nested more than 50 levels deep; write a flatter file instead`},
 		{"too large", strings.Repeat("#\n", pipeline.MaxFileBytes/2) + "#", `p.yaml:1:1: the file has more than 262144 bytes; write one pipeline a file instead`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

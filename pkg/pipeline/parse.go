@@ -15,6 +15,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 )
@@ -30,12 +31,14 @@ func Parse(file string, data []byte) (*Pipeline, error) {
 		p:      &Pipeline{File: file, Digest: hex.EncodeToString(sum[:])},
 		places: map[string]places{},
 		bad:    map[string]bool{},
+		schema: schema(),
+		column: fieldRows(),
 	}
 	root, err := r.tree(data)
 	if err != nil {
 		return nil, err
 	}
-	r.value(schema(), "", root, place{1, 1})
+	r.value(r.schema, "", root, place{1, 1})
 	r.check()
 	if err := r.faults.err(); err != nil {
 		return nil, err
@@ -46,6 +49,8 @@ func Parse(file string, data []byte) (*Pipeline, error) {
 // reader walks one file along the schema.
 type reader struct {
 	p      *Pipeline
+	schema row
+	column []row // of the schema: the keys of a column
 	faults Faults
 	places map[string]places // of every key and list element in the file
 	bad    map[string]bool   // those that could not be decoded, with all that they stand in
@@ -77,7 +82,7 @@ func nodeAt(n ast.Node) place {
 }
 
 func (r *reader) fault(at place, path, instead, what string, args ...any) {
-	r.faults = append(r.faults, Fault{File: r.p.File, Line: at.line, Column: at.column, Path: path, What: fmt.Sprintf(what, args...), Instead: instead})
+	r.faults = append(r.faults, Fault{File: r.p.File, Line: at.line, Column: at.column, Path: shorten(path, 200), What: fmt.Sprintf(what, args...), Instead: instead})
 }
 
 // refuse is fault for what a typ said.
@@ -110,7 +115,11 @@ func (r *reader) tree(data []byte) (root ast.Node, err error) {
 		start := bytes.LastIndexByte(data[:i], '\n') + 1
 		return give(place{line, utf8.RuneCount(data[start:i]) + 1}, "the file in UTF-8", "the text is not UTF-8")
 	}
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	tokens := lexer.Tokenize(string(data))
+	if deep := tooDeep(tokens); deep != nil {
+		return give(at(deep), "a flatter file", "the YAML is nested more than %d levels deep", maxDepth)
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		var broken yaml.Error
 		if errors.As(err, &broken) {
@@ -135,6 +144,33 @@ func (r *reader) tree(data []byte) (root ast.Node, err error) {
 		return give(place{1, 1}, "pipeline: and a name to begin with", "the file is empty")
 	}
 	return root, nil
+}
+
+// maxDepth bounds the brackets, dashes and question marks that stand within one another. The format needs five; the time
+// the YAML parser takes grows with the square of the depth.
+const maxDepth = 50
+
+// tooDeep is the first token that lies deeper, nil if there is none.
+func tooDeep(tokens token.Tokens) *token.Token {
+	flow, block, line := 0, 0, 0
+	for _, t := range tokens {
+		if t.Position.Line != line {
+			line, block = t.Position.Line, 0
+		}
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			flow++
+		case token.SequenceEndType, token.MappingEndType:
+			flow = max(flow-1, 0)
+		case token.SequenceEntryType, token.MappingKeyType:
+			block++
+		default:
+		}
+		if flow+block > maxDepth {
+			return t
+		}
+	}
+	return nil
 }
 
 // invalidUTF8 is the offset of the first byte that is not UTF-8, or -1.
@@ -252,7 +288,7 @@ func (r *reader) keys(spec row, path string, entries []entry, at place) {
 		i := slices.Index(names, e.key)
 		if i < 0 {
 			meant := nearest(e.key, names)
-			r.fault(e.at, join(path, e.key), cmp.Or(meant, elsewhere(path, e.key, here), "one of "+strings.Join(names, ", ")), "there is no such key")
+			r.fault(e.at, join(path, e.key), cmp.Or(meant, r.elsewhere(path, e.key, here), "one of "+strings.Join(names, ", ")), "there is no such key")
 			if i = slices.Index(names, meant); i < 0 || here[meant] {
 				continue
 			}
@@ -460,8 +496,8 @@ func join(path, key string) string {
 }
 
 // elsewhere says where a key that is not known here belongs: under one of the keys beside it, else at its only home.
-func elsewhere(path, key string, beside map[string]bool) string {
-	homes := whereIs(schema(), "", key)
+func (r *reader) elsewhere(path, key string, beside map[string]bool) string {
+	homes := whereIs(r.schema, "", key)
 	for _, home := range homes {
 		if rest, below := strings.CutPrefix(home, path+"."); below && beside[strings.Split(rest, ".")[0]] {
 			return "it as " + home

@@ -35,11 +35,13 @@ type refusal struct{ what, instead string }
 func (r *refusal) Error() string { return r.what }
 
 // quote shows a text in a message, cut where it gets long.
-func quote(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		s = string(r[:60]) + "…"
+func quote(s string) string { return strconv.Quote(shorten(s, 60)) }
+
+func shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
 	}
-	return strconv.Quote(s)
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 func text() typ { return textLike("text", "some text", nil) }
@@ -366,8 +368,11 @@ func headerText() typ {
 	return textLike("header name", "the name of a header, like X-Api-Key", plainHeader)
 }
 
+// headerForm is the token of RFC 9110.
+var headerForm = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
 func plainHeader(s string) error {
-	if !regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$").MatchString(s) {
+	if !headerForm.MatchString(s) {
 		return errors.New("the text is no header name")
 	}
 	switch strings.ToLower(s) {
