@@ -14,7 +14,8 @@ import (
 
 var errBadNumber = errors.New("bad number")
 
-// MaxDepth is how deep lists and maps may nest in an attribute: DynamoDB's limit.
+// MaxDepth is how many levels an attribute may have: DynamoDB's limit. The attribute itself is the first, so a number in a
+// list in a map stands on the third.
 const MaxDepth = 32
 
 // Canonical checks that doc is a JSON object that DynamoDB could hold, and returns a copy in the one form in which every
@@ -75,14 +76,13 @@ func (c *canon) peek() byte {
 
 // value reads any value; depth counts the lists and maps around it, the document itself left out.
 func (c *canon) value(depth int) (int, error) {
+	if depth >= MaxDepth {
+		return 0, c.errorf("nested deeper than %d levels", MaxDepth)
+	}
 	switch b := c.peek(); {
-	case b == '{' || b == '[':
-		if depth >= MaxDepth {
-			return 0, c.errorf("nested deeper than %d levels", MaxDepth)
-		}
-		if b == '[' {
-			return c.array(depth + 1)
-		}
+	case b == '[':
+		return c.array(depth + 1)
+	case b == '{':
 		size, err := c.object(depth + 1)
 		return size + 3, err
 	case b == '"':

@@ -91,12 +91,13 @@ func wantOutcomes(t *testing.T, got []store.Outcome, err error, want ...store.Ou
 	}
 }
 
-func nested(depth int) string {
-	return `{"a":` + strings.Repeat("[", depth) + strings.Repeat("]", depth) + `}`
+// nested is a document with an attribute of so many levels, its innermost value on the last.
+func nested(levels int, leaf string) string {
+	return `{"a":` + strings.Repeat("[", levels-1) + leaf + strings.Repeat("]", levels-1) + `}`
 }
 
-func nestedMaps(depth int) string {
-	return `{"a":` + strings.Repeat(`{"m":`, depth) + "true" + strings.Repeat("}", depth) + `}`
+func nestedMaps(levels int, leaf string) string {
+	return `{"a":` + strings.Repeat(`{"m":`, levels-1) + leaf + strings.Repeat("}", levels-1) + `}`
 }
 
 func roundTrip(t *testing.T, tab store.Table) {
@@ -112,8 +113,10 @@ func roundTrip(t *testing.T, tab store.Table) {
 		{`{"nul":"a\u0000b","z\u0000":1}`, `{"nul":"a\u0000b","z\u0000":1}`},
 		{`{"a.b":1,"a b":2,"$x":3,"#y":4,":z":5,"[0]":6,"_batch":"b","size":1,"name":"reserved"}`,
 			`{"#y":4,"$x":3,":z":5,"[0]":6,"_batch":"b","a b":2,"a.b":1,"name":"reserved","size":1}`},
-		{nested(store.MaxDepth), nested(store.MaxDepth)},
-		{nestedMaps(store.MaxDepth), nestedMaps(store.MaxDepth)},
+		{nested(store.MaxDepth, "1"), nested(store.MaxDepth, "1")},
+		{nested(store.MaxDepth, "[]"), nested(store.MaxDepth, "[]")},
+		{nestedMaps(store.MaxDepth, "true"), nestedMaps(store.MaxDepth, "true")},
+		{nestedMaps(store.MaxDepth, "{}"), nestedMaps(store.MaxDepth, "{}")},
 	} {
 		k, rank := fmt.Sprintf("k%d", i), ""
 		if i%2 == 0 {
@@ -224,8 +227,9 @@ func refused(t *testing.T, tab store.Table) {
 		{"too large a number", row2("p", "s", "r", `{"a":1e126}`)},
 		{"too small a number", row2("p", "s", "r", `{"a":{"b":1e-131}}`)},
 		{"far too large a number", row2("p", "s", "r", `{"a":1e999999999999999999999}`)},
-		{"33 lists deep", row2("p", "s", "r", nested(store.MaxDepth+1))},
-		{"33 maps deep", row2("p", "s", "r", nestedMaps(store.MaxDepth+1))},
+		{"33 levels of lists", row2("p", "s", "r", nested(store.MaxDepth+1, "1"))},
+		{"33 levels of lists, the last empty", row2("p", "s", "r", nested(store.MaxDepth+1, "[]"))},
+		{"33 levels of maps", row2("p", "s", "r", nestedMaps(store.MaxDepth+1, "1"))},
 		{"index key a number", row2("p", "s", "r", `{"pipeline":1}`)},
 		{"index key null", row2("p", "s", "r", `{"pipeline":null,"slot":"x"}`)},
 		{"index key empty", row2("p", "s", "r", `{"slot":""}`)},
