@@ -193,6 +193,21 @@ func TestRedriveCaughtTaskLeavesByItsCatch(t *testing.T) {
 	want(t, w.redrive(t, m), asl.Succeeded, `{"r":1}`)
 }
 
+func TestRedriveRetriedTaskLeavesByItsNext(t *testing.T) {
+	m := parse(t, raiserWithRetry())
+	w := newWorld(raising(inTurn(refuse("A"), answer(`1`))))
+	want(t, w.run(t, m, `{}`), asl.Succeeded, `{"r":1}`)
+	w.cut(t, asl.TaskStateExited, "Stage")
+	want(t, w.redrive(t, m), asl.Succeeded, `{"r":1}`)
+	if w.called("stage") != 2 || w.called("record") != 0 {
+		t.Errorf("the stage was called %d times, record %d: want 2 and 0", w.called("stage"), w.called("record"))
+	}
+}
+
+func raiserWithRetry() string {
+	return strings.Replace(raiser, `"Catch"`, `"Retry":[{"ErrorEquals":["A"]}],"Catch"`, 1)
+}
+
 const mapping = `{"StartAt":"M","States":{"M":{"Type":"Map","ItemsPath":"$.items","MaxConcurrency":1,"ItemSelector":{"v.$":"$$.Map.Item.Value"},"ItemProcessor":{"ProcessorConfig":{"Mode":"INLINE"},"StartAt":"A","States":{
  "A":{"Type":"Task","Resource":"a","Parameters":{"v.$":"$.v"},"ResultPath":"$.a","Next":"B"},
  "B":{"Type":"Task","Resource":"b","Parameters":{"v.$":"$.v"},"ResultPath":"$.b","End":true}}},"ResultPath":"$.r","End":true}}}`
@@ -311,7 +326,11 @@ func TestKilledAnywhere(t *testing.T) { // R17, R28
 		}
 		if err != nil {
 			w.failAt = 0
-			want(t, w.redrive(t, m), asl.Succeeded, string(res.Output))
+			again := w.redrive(t, m)
+			want(t, again, asl.Succeeded, string(res.Output))
+			if again.State != res.State {
+				t.Fatalf("cut after %d: ended in %q, want %q", n, again.State, res.State)
+			}
 		}
 		if got, wanted := stays(w.history), stays(whole.history); !maps.Equal(got, wanted) {
 			t.Fatalf("cut after event %d (%s %s):\n got %v\nwant %v", n, whole.history[n-1].Type, whole.history[n-1].State, got, wanted)

@@ -288,6 +288,12 @@ func TestMap(t *testing.T) {
 	}
 }
 
+func TestIterationsLeaveTheInputAlone(t *testing.T) {
+	def := strings.Replace(mapOf(`"ResultPath":null,`), `"Resource":"f",`, `"Resource":"f","ResultPath":"$.r",`, 1)
+	w := newWorld(map[string]function{"f": answer(`1`)})
+	want(t, w.run(t, parse(t, def), `{"items":[{"a":1},{"a":2}]}`), asl.Succeeded, `{"items":[{"a":1},{"a":2}]}`)
+}
+
 func TestMapConcurrency(t *testing.T) {
 	for _, tt := range []struct{ bound, want int }{{0, 3}, {2, 2}, {1, 1}, {9, 3}} {
 		t.Run(fmt.Sprint(tt.bound), func(t *testing.T) {
@@ -300,7 +306,10 @@ func TestMapConcurrency(t *testing.T) {
 				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
 				}
 				if int(n) == tt.want {
-					once.Do(func() { close(full) })
+					once.Do(func() {
+						time.Sleep(3 * time.Millisecond) // room for one too many
+						close(full)
+					})
 				}
 				select {
 				case <-full:
@@ -430,10 +439,34 @@ func TestTimeLimit(t *testing.T) {
 			if tt.slept != nil && !slices.Equal(w.slept, tt.slept) {
 				t.Errorf("slept %v, want %v", w.slept, tt.slept)
 			}
+			if begun, aborted := w.count(asl.MapIterationStarted, ""), w.count(asl.MapIterationAborted, ""); begun != aborted {
+				t.Errorf("%d iterations began, %d were aborted", begun, aborted)
+			}
 			if last := w.history[len(w.history)-1]; last.Type != asl.ExecutionTimedOut {
 				t.Errorf("the last event is %s", last.Type)
 			}
 		})
+	}
+}
+
+func TestTimeLimitThoughTheSleeperWakesEarly(t *testing.T) {
+	w := newWorld(nil)
+	o := w.options()
+	o.Sleep = func(context.Context, time.Duration) error { return nil } // and the clock stands still
+	m := parse(t, `{"StartAt":"S","TimeoutSeconds":10,"States":{"S":{"Type":"Wait","TimestampPath":"$.at","End":true}}}`)
+	res, err := m.Run(t.Context(), w.execution(`{"at":"2027-01-01T00:00:00Z"}`), o)
+	if err != nil || res.Status != asl.TimedOut {
+		t.Fatalf("got %+v, %v: a wait that the limit cuts short has not passed", res, err)
+	}
+}
+
+func TestSleepFails(t *testing.T) {
+	w := newWorld(nil)
+	o := w.options()
+	o.Sleep = func(context.Context, time.Duration) error { return errDisk }
+	_, err := parse(t, one(`"Type":"Wait","TimestampPath":"$.at","Next":"E"`)).Run(t.Context(), w.execution(`{"at":"2027-01-01T00:00:00Z"}`), o)
+	if !errors.Is(err, errDisk) {
+		t.Fatalf("got %v", err)
 	}
 }
 
@@ -454,6 +487,9 @@ func TestAbort(t *testing.T) {
 		{"in a call that succeeds all the same", caught, func(cancel func()) function {
 			return func(context.Context, string) (string, error) { cancel(); return "1", nil }
 		}, 1},
+		{"in a map whose iterations succeed all the same", mapOf(`"Catch":[{"ErrorEquals":["States.ALL"],"Next":"E"}],`), func(cancel func()) function {
+			return func(_ context.Context, in string) (string, error) { cancel(); return in, nil }
+		}, 0},
 		{"in a map", mapOf(`"Catch":[{"ErrorEquals":["States.ALL"],"Next":"E"}],`), func(cancel func()) function {
 			return func(ctx context.Context, _ string) (string, error) { cancel(); return "", ctx.Err() }
 		}, 0},
@@ -462,14 +498,16 @@ func TestAbort(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			w := newWorld(map[string]function{"f": tt.f(cancel)})
-			res, err := parse(t, tt.def).Run(ctx, w.execution(`{"items":[1,2,3,4,5]}`), w.options())
+			o := w.options()
+			o.Concurrency = 1
+			res, err := parse(t, tt.def).Run(ctx, w.execution(`{"items":[1,2,3,4,5]}`), o)
 			if err != nil || res.Status != asl.Aborted || res.State != "S" {
 				t.Fatalf("got %+v, %v", res, err)
 			}
 			if last := w.history[len(w.history)-1]; last.Type != asl.ExecutionAborted {
 				t.Errorf("the last event is %s", last.Type)
 			}
-			if got := w.count(asl.TaskStateExited, "S"); got != tt.exited {
+			if got := w.count(asl.TaskStateExited, "S") + w.count(asl.MapStateExited, "S"); got != tt.exited {
 				t.Errorf("exited %d times, want %d", got, tt.exited)
 			}
 			if w.count(asl.TaskFailed, "") != 0 {

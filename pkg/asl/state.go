@@ -165,7 +165,7 @@ func (v *visit) task(ctx context.Context) (any, error) {
 			return out, nil
 		}
 		var fail *Error
-		if !errors.As(err, &fail) || fail.Name == errRuntime {
+		if !errors.As(err, &fail) {
 			return nil, err
 		}
 		i := slices.IndexFunc(v.s.retry, func(r retrier) bool { return matches(r.names, fail.Name) })
@@ -192,7 +192,7 @@ func (r retrier) delay(n int, random func() float64) time.Duration {
 	return time.Duration(d)
 }
 
-// matches reports whether an error of this name is meant by the names of a rule.
+// matches reports whether an error of this name is meant by the names of a rule; Parse lets no rule name States.Runtime.
 func matches(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool {
 		switch n {
@@ -282,9 +282,6 @@ func (v *visit) caught(out any, err error) (any, string, error) {
 
 // catcher finds the Catch rule for an error; nil if there is none.
 func (s *state) catcher(name string) *catcher {
-	if name == errRuntime {
-		return nil
-	}
 	for i := range s.catch {
 		if matches(s.catch[i].names, name) {
 			return &s.catch[i]
