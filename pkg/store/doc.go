@@ -360,9 +360,9 @@ func appendNumber(dst, s []byte) (out []byte, size int, err error) {
 	case point > 126 || point < -129:
 		return nil, 0, fmt.Errorf("a number out of range: want 1E-130 to 9.9E+125")
 	}
-	size = 1 + (n+1)/2
-	if n%2 == 0 && point%2 != 0 {
-		size++ // the digits straddle one more pair
+	// Two digits take a byte, counted apart before and after the point.
+	if size = 1 + (n+1)/2; 0 < point && point < n {
+		size = 1 + (point+1)/2 + (n-point+1)/2
 	}
 	if neg {
 		size++
