@@ -33,11 +33,20 @@ func ParseRevision(s string) (Revision, error) {
 	return Revision{Contract: cn, Engine: en}, nil
 }
 
-// MarshalText writes the form of keys.
-func (r Revision) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+// MarshalText writes the form of keys; nothing for the zero value, which stands in the payload of a gate that binds nothing.
+func (r Revision) MarshalText() ([]byte, error) {
+	if r == (Revision{}) {
+		return []byte{}, nil
+	}
+	return []byte(r.String()), nil
+}
 
-// UnmarshalText reads the form of keys.
+// UnmarshalText reads what MarshalText writes.
 func (r *Revision) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		*r = Revision{}
+		return nil
+	}
 	p, err := ParseRevision(string(b))
 	*r = p
 	return err
@@ -262,7 +271,7 @@ const RevisionPrefix = "revision#"
 func SourcePK(name string) string { return "source#" + name }
 
 // JoinKey writes a target's key from its parts, in order: each part escaped (`%` as %25, `#` as %23), joined by `#`.
-// Different lists of parts never give the same key.
+// Different lists of at least one part never give the same key.
 func JoinKey(parts []string) string {
 	var b strings.Builder
 	for i, p := range parts {

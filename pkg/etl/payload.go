@@ -38,24 +38,30 @@ func (r Request) Batch(s Schedule) (Batch, error) {
 	if !ValidPipeline(r.Pipeline) {
 		return Batch{}, Errorf(Usage, "request: %q is not a pipeline name", r.Pipeline)
 	}
-	switch {
-	case (r.ScheduledTime == "") == (r.Slot == ""):
+	if (r.ScheduledTime == "") == (r.Slot == "") {
 		return Batch{}, Errorf(Usage, "request for %s: give scheduled_time or slot, one of the two", r.Pipeline)
-	case r.Slot != "":
+	}
+	if r.Reload && r.Reprocess || r.Reload && r.Refetch || r.Reprocess && r.Refetch {
+		return Batch{}, Errorf(Usage, "request for %s: give at most one of reload, reprocess and refetch", r.Pipeline)
+	}
+	var slot time.Time
+	if r.Slot != "" {
 		t, err := ParseTime(r.Slot)
 		if err != nil {
 			return Batch{}, fmt.Errorf("request for %s: slot: %w", r.Pipeline, err)
 		}
-		if err := s.CheckSlot(t); err != nil {
-			return Batch{}, fmt.Errorf("request for %s: %w", r.Pipeline, err)
+		slot = t
+	} else {
+		t, err := ParseTime(r.ScheduledTime)
+		if err != nil {
+			return Batch{}, fmt.Errorf("request for %s: scheduled_time: %w", r.Pipeline, err)
 		}
-		return Batch{Pipeline: r.Pipeline, Slot: t}, nil
+		slot = s.Slot(t)
 	}
-	t, err := ParseTime(r.ScheduledTime)
-	if err != nil {
-		return Batch{}, fmt.Errorf("request for %s: scheduled_time: %w", r.Pipeline, err)
+	if err := s.CheckSlot(slot); err != nil {
+		return Batch{}, fmt.Errorf("request for %s: %w", r.Pipeline, err)
 	}
-	return Batch{Pipeline: r.Pipeline, Slot: s.Slot(t)}, nil
+	return Batch{Pipeline: r.Pipeline, Slot: slot}, nil
 }
 
 // Status is what a stage tells the state machine to do next.
@@ -276,9 +282,12 @@ type FunctionError struct {
 	Type    string `json:"errorType"`
 }
 
-// Decode reads one payload strictly: an unknown field, a second value or trailing text is an error of kind [Usage].
+// Decode reads one payload strictly: anything but one JSON object of known fields is an error of kind [Usage].
 func Decode[T any](data []byte) (T, error) {
 	var v T
+	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
+		return v, Errorf(Usage, "payload %T: want a JSON object", v)
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&v); err != nil {
