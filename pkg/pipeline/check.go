@@ -38,25 +38,11 @@ func (r *reader) good(paths ...string) bool {
 
 // atKey and atValue report a rule broken at a key of the file, or at its value.
 func (r *reader) atKey(path, instead, what string, args ...any) {
-	r.fault(r.find(path).key, path, instead, what, args...)
+	r.fault(r.places[path].key, path, instead, what, args...)
 }
 
 func (r *reader) atValue(path, instead, what string, args ...any) {
-	r.fault(r.find(path).value, path, instead, what, args...)
-}
-
-// find is the place of a key, or of the nearest one around it that is in the file.
-func (r *reader) find(path string) places {
-	for {
-		if at, ok := r.places[path]; ok {
-			return at
-		}
-		i := strings.LastIndexByte(path, '.')
-		if i < 0 {
-			return places{place{1, 1}, place{1, 1}}
-		}
-		path = path[:i]
-	}
+	r.fault(r.places[path].value, path, instead, what, args...)
 }
 
 func (r *reader) checkSource() {
@@ -211,10 +197,7 @@ func order(typ, text string) (*big.Rat, error) {
 		if digits := strings.Trim(strings.Replace(text, ".", "", 1), "-0"); len(digits) > etl.MaxDigits {
 			return nil, fmt.Errorf("%s has more than %d digits", quote(text), etl.MaxDigits)
 		}
-		n, ok := new(big.Rat).SetString(text)
-		if !ok {
-			return nil, fmt.Errorf("%s is no %s", quote(text), typ)
-		}
+		n, _ := new(big.Rat).SetString(text) // the form is a decimal's, so it is one
 		return n, nil
 	case "timestamp", "date":
 		layout := time.RFC3339Nano

@@ -45,6 +45,9 @@ func (s row) json() map[string]any {
 		}
 	case s.each != nil:
 		out = map[string]any{"type": "object", "additionalProperties": s.each.json()}
+		if s.names != "" {
+			out["propertyNames"] = map[string]any{"pattern": s.names}
+		}
 		if s.required {
 			out["minProperties"] = 1
 		}

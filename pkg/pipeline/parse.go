@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -82,7 +83,17 @@ func nodeAt(n ast.Node) place {
 }
 
 func (r *reader) fault(at place, path, instead, what string, args ...any) {
-	r.faults = append(r.faults, Fault{File: r.p.File, Line: at.line, Column: at.column, Path: shorten(path, 200), What: fmt.Sprintf(what, args...), Instead: instead})
+	r.faults = append(r.faults, Fault{File: r.p.File, Line: at.line, Column: at.column, Path: oneLine(shorten(path, 200)), What: oneLine(fmt.Sprintf(what, args...)), Instead: instead})
+}
+
+// oneLine keeps a fault one line long, whatever the file has in its keys.
+func oneLine(s string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return '·'
+		}
+		return c
+	}, s)
 }
 
 // refuse is fault for what a typ said.
@@ -187,7 +198,7 @@ func invalidUTF8(data []byte) int {
 
 // bare takes off what YAML may put around a value and we do not: anchors and tags are reported, and reading goes on with
 // the value; an alias has none.
-func (r *reader) bare(path string, n ast.Node) (ast.Node, bool) {
+func (r *reader) bare(path string, n ast.Node, around place) (ast.Node, bool) {
 	for {
 		switch x := n.(type) {
 		case *ast.AnchorNode:
@@ -200,7 +211,7 @@ func (r *reader) bare(path string, n ast.Node) (ast.Node, bool) {
 			r.spoil(at(x.Start), path, "the value at each place", "an alias (*) is not supported")
 			return nil, false
 		case nil:
-			r.spoil(r.find(path).key, path, "a value", "the value is missing")
+			r.spoil(around, path, "a value", "the value is missing")
 			return nil, false
 		default:
 			return n, true
@@ -210,7 +221,7 @@ func (r *reader) bare(path string, n ast.Node) (ast.Node, bool) {
 
 // value decodes one node by its row.
 func (r *reader) value(spec row, path string, n ast.Node, key place) {
-	n, ok := r.bare(path, n)
+	n, ok := r.bare(path, n, key)
 	if !ok {
 		return
 	}
@@ -252,7 +263,9 @@ func (r *reader) mapping(spec row, path string, n ast.Node) ([]entry, bool) {
 		k := it.Key()
 		if anchor, ok := k.(*ast.AnchorNode); ok {
 			r.fault(at(anchor.Start), path, "the key alone", "an anchor (&) is not supported")
-			continue
+			if k, ok = anchor.Value.(ast.MapKeyNode); !ok {
+				continue
+			}
 		}
 		where := at(k.GetToken())
 		switch k.(type) {
@@ -367,7 +380,7 @@ func (r *reader) list(spec row, path string, n ast.Node) {
 	seen := map[string]bool{}
 	for i, v := range seq.Values {
 		name := fmt.Sprintf("%s[%d]", path, i)
-		v, ok := r.bare(name, v)
+		v, ok := r.bare(name, v, nodeAt(seq))
 		if !ok {
 			r.bad[path] = true
 			continue
@@ -416,12 +429,10 @@ func braced(n ast.Node) string {
 		return ""
 	}
 	word := m.Values[0].Key.GetToken().Value
-	if v, null := m.Values[0].Value.(*ast.NullNode); !null {
-		word += ":" + m.Values[0].Value.GetToken().Value
-	} else if v == nil {
-		return ""
+	if format, ok := m.Values[0].Value.(*ast.StringNode); ok {
+		word += ":" + format.Value
 	}
-	if word = "{" + word + "}"; checkPlaceholders(word, true) != nil {
+	if word = "{" + word + "}"; !placeholder.MatchString(word) || checkPlaceholders(word, true) != nil {
 		return ""
 	}
 	return word

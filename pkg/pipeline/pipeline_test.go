@@ -210,6 +210,9 @@ func FuzzParse(f *testing.F) {
 			if etl.KindOf(err) != etl.ContractInvalid || !errors.As(err, &faults) || len(faults) == 0 {
 				t.Fatalf("no faults in %v", err)
 			}
+			if n := strings.Count(err.Error(), "\n") + 1; n != len(faults) {
+				t.Errorf("%d faults in %d lines", len(faults), n)
+			}
 			lines := strings.Count(string(data), "\n") + strings.Count(string(data), "\r") + 2
 			for i, one := range faults {
 				if one.Line < 1 || one.Column < 1 || one.Line > lines || one.What == "" {

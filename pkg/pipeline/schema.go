@@ -21,6 +21,7 @@ type row struct {
 	keys      []row
 	each      *row
 	name      func(string) error          // each: what a free name may be
+	names     string                      // each: the same as a pattern, as far as one can say it
 	enter     func(p *Pipeline, k string) // prepares the target of an optional mapping; without it the mapping's defaults hold always
 	into      func(p *Pipeline) any       // pointer to the target of a scalar or list
 }
@@ -240,7 +241,7 @@ func contractRows() []row {
 			typ: text(), into: func(p *Pipeline) any { return &p.Contract.Key }},
 		{key: "version", otherwise: "a later slot or extraction wins", doc: "Field, timestamp or integer, whose higher value wins. A version that does not change with the content is none: leave it out.",
 			typ: text(), into: func(p *Pipeline) any { return &p.Contract.Version }},
-		{key: "fields", required: true, doc: "The columns.", name: columnName, each: &row{
+		{key: "fields", required: true, doc: "The columns.", name: columnName, names: "^[^_]", each: &row{
 			doc:   "A column.",
 			enter: func(p *Pipeline, k string) { p.Contract.Fields = append(p.Contract.Fields, Field{Name: k}) },
 			keys:  fieldRows()}},
