@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/store"
+	"github.com/onceload/onceload/pkg/store/disk"
 )
 
 // scenario is one call of a method, after what was there before.
@@ -181,6 +183,41 @@ func TestOwnWriteInTheWay(t *testing.T) {
 			}
 			if !reflect.DeepEqual(twice.table.Items(), clean.table.Items()) {
 				t.Errorf("the items differ:\n%s\nwant\n%s", items(twice), items(clean))
+			}
+		})
+	}
+}
+
+// TestOnDisk: the answers do not depend on the backend.
+func TestOnDisk(t *testing.T) {
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			clean, onDisk := newFixture(), newFixture()
+			db, err := disk.OpenDB(filepath.Join(t.TempDir(), "ledger.db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := db.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			table, err := db.Table(t.Context(), ledger.Schema())
+			if err != nil {
+				t.Fatal(err)
+			}
+			onDisk.Table = insistent{table}
+			s.given(t, clean)
+			s.given(t, onDisk)
+			want, err := s.call(t.Context(), clean)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				got, err := s.call(t.Context(), onDisk)
+				if err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("got  %v, %v\nwant %v", got, err, want)
+				}
 			}
 		})
 	}
