@@ -24,6 +24,7 @@ type Lacks map[string]string
 
 // run runs a check as a subtest, if the server does not lack it.
 func (l Lacks) run(t *testing.T, check string, f func(t *testing.T)) {
+	t.Helper()
 	if reason, ok := l[check]; ok {
 		t.Logf("%s is not run on this server: %s", check, reason)
 		return
