@@ -49,11 +49,10 @@ func (c *Client) authorize(ctx context.Context, req *http.Request) error {
 	case "header":
 		req.Header.Set(a.Name, c.secret)
 	case "query":
-		q := dropParam(req.URL.RawQuery, a.Name)
-		if q != "" {
-			q += "&"
+		if req.URL.RawQuery != "" {
+			req.URL.RawQuery += "&"
 		}
-		req.URL.RawQuery = q + url.QueryEscape(a.Name) + "=" + url.QueryEscape(c.secret)
+		req.URL.RawQuery += url.QueryEscape(a.Name) + "=" + url.QueryEscape(c.secret)
 	case "basic":
 		c.hide(base64.StdEncoding.EncodeToString([]byte(a.User + ":" + c.secret)))
 		req.SetBasicAuth(a.User, c.secret)

@@ -198,6 +198,40 @@ func TestStalls(t *testing.T) {
 	}
 }
 
+// Slow is not stalled: the idle limit begins anew with every byte.
+func TestSlowBody(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, _ *http.Request) {
+		flush := http.NewResponseController(w)
+		for _, piece := range strings.SplitAfter(onePage, "1") {
+			for range 6 {
+				_, _ = io.WriteString(w, " ")
+				_ = flush.Flush()
+				time.Sleep(10 * time.Millisecond)
+			}
+			_, _ = io.WriteString(w, piece)
+		}
+	})
+	r.options.Timeouts.Idle = 100 * time.Millisecond
+	pg, stats, err := r.fetch()
+	if err != nil || pg.Records != 2 || stats.Retries != 0 {
+		t.Errorf("%v, %d records, stats %+v", err, pg.Records, stats)
+	}
+}
+
+// A body without end is left at the limit.
+func TestEndlessBody(t *testing.T) {
+	r := newRig(t, func(w http.ResponseWriter, req *http.Request) {
+		for chunk := make([]byte, 64<<10); req.Context().Err() == nil; {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	r.pipeline.Source.MaxBytes = 1 << 20
+	_, _, err := r.fetch()
+	wantKind(t, err, etl.BatchTooLarge, "page over limit of 1048576 bytes")
+}
+
 // Connect has its limit too.
 func TestConnectTimeout(t *testing.T) {
 	r := newRig(t, nil)

@@ -68,6 +68,11 @@ func TestPaging(t *testing.T) {
 				n := number(t, req, "p")
 				return ids(0, 4-n, ""), ""
 			}, "1 2", 5},
+		{"has_more beats stop_on_short", pipeline.Paginate{Style: "page", Param: "p", Start: 1, Size: 3, StopOnShort: true, HasMore: "more"},
+			func(t *testing.T, req *http.Request) (string, string) {
+				n := number(t, req, "p")
+				return ids(0, 1, fmt.Sprintf(`,"more":%v`, n < 3)), ""
+			}, "1 2 3", 3},
 		// Case C03 a: row 150 is hidden after the limit, so a page is short and not the last.
 		{"offset without total", pipeline.Paginate{Style: "offset", Param: "offset", SizeParam: "limit", Size: 100},
 			func(t *testing.T, req *http.Request) (string, string) {

@@ -121,7 +121,7 @@ func New(p *pipeline.Pipeline, o Options) (*Client, error) {
 	if c.src.Method == "" {
 		c.src.Method = http.MethodGet
 	}
-	c.src.MaxBytes = orElse(c.src.MaxBytes, 64<<20)
+	c.src.MaxBytes = orElse(c.src.MaxBytes, 32<<20)
 	r := &c.src.Retry
 	*r = pipeline.Retry{
 		Attempts:   orElse(r.Attempts, 5),
