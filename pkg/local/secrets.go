@@ -34,9 +34,9 @@ func (e environment) Secret(_ context.Context, name string) (string, error) {
 	if path, ok := e.lookup(v + "_FILE"); ok {
 		b, err := os.ReadFile(path)
 		if err != nil {
-			return "", etl.Errorf(etl.SourceRejected, "secret %s: %w", name, err)
+			return "", etl.Errorf(etl.SourceRejected, "%w", err)
 		}
 		return strings.TrimRight(string(b), "\r\n"), nil
 	}
-	return "", etl.Errorf(etl.SourceRejected, "secret %s is not set: put it into the environment variable %s, or its file's path into %s_FILE", name, v, v)
+	return "", etl.Errorf(etl.SourceRejected, "not set: put it into the environment variable %s, or its file's path into %s_FILE", v, v)
 }

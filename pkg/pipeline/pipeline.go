@@ -39,7 +39,7 @@ type Source struct {
 	CursorExpired     CursorExpired
 	ErrorWhen         string // path whose presence (not null, not false, not empty) in a 200 body is an error
 	AllowHosts        []string
-	MaxBytes          int64 // source.max_bytes: of one body, after decompression; default 64 MiB
+	MaxBytes          int64 // source.max_bytes: of one body, after decompression; default 32 MiB
 	PartBytes         int64 // source.part_bytes: compressed bytes after which a part closes; default 16 MiB
 	Budget            Budget
 }

@@ -133,7 +133,7 @@ func sourceRows() []row {
 			typ: innerPath(false), into: func(p *Pipeline) any { return &p.Source.ErrorWhen }},
 		{key: "allow_hosts", list: true, otherwise: "the URL's own host", doc: "Further hosts that next links and redirects may lead to; credentials never go there.",
 			typ: hostName(), into: func(p *Pipeline) any { return &p.Source.AllowHosts }},
-		{key: "max_bytes", def: "67108864", doc: "Most bytes of one body, after decompression.",
+		{key: "max_bytes", def: "33554432", doc: "Most bytes of one body, after decompression.",
 			typ: integer(1, 1<<30), into: func(p *Pipeline) any { return &p.Source.MaxBytes }},
 		{key: "part_bytes", def: "16777216", doc: "Compressed bytes after which a part is closed.",
 			typ: integer(1, 1<<30), into: func(p *Pipeline) any { return &p.Source.PartBytes }},

@@ -76,10 +76,18 @@ func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error
 	if b.Reload {
 		return passed(in, b, m, p.Target.Atomic), nil
 	}
+	rev := revision(p, k)
+	if err := s.compareRevision(ctx, p, rev); err != nil {
+		return etl.GateOutput{}, err
+	}
 	if err := s.check(ctx, p, o.Batch, bind, counts, parts); err != nil {
 		return etl.GateOutput{}, err
 	}
-	if err := s.bindRevision(ctx, p, k); err != nil {
+	kept, err := s.Ledger.BindRevision(ctx, p.Name, rev)
+	if err != nil {
+		return etl.GateOutput{}, fmt.Errorf("bind revision %d of %s: %w", rev.Revision, p.Name, err)
+	}
+	if err := sameContract(p, kept, rev); err != nil {
 		return etl.GateOutput{}, err
 	}
 	b, err = s.Ledger.Update(ctx, o, etl.StageGate, func(b *ledger.Batch) { b.Binding = &bind })
@@ -194,12 +202,15 @@ func whatAndWhere(b etl.Batch, bind etl.Binding, parts []ledger.TransformRecord)
 	return fmt.Sprintf("%s; for example %s; all in %s", strings.Join(reasons, ", "), strings.Join(places, ", "), folder)
 }
 
-// bindRevision holds the file's contract against those that loaded rows before, and takes its number.
-func (s *Gate) bindRevision(ctx context.Context, p *pipeline.Pipeline, k *contract.Contract) error {
-	mine := ledger.RevisionRecord{
+func revision(p *pipeline.Pipeline, k *contract.Contract) ledger.RevisionRecord {
+	return ledger.RevisionRecord{
 		Revision: p.Contract.Revision, Contract: k.Digest(), VersionField: p.Contract.Version, VersionType: k.VersionType(),
 		Epoch: p.Contract.Epoch, Spec: json.RawMessage(k.Spec()),
 	}
+}
+
+// compareRevision holds the file's contract against those that loaded rows before.
+func (s *Gate) compareRevision(ctx context.Context, p *pipeline.Pipeline, mine ledger.RevisionRecord) error {
 	bound, err := s.Ledger.Bound(ctx, p.Name)
 	if err != nil {
 		return fmt.Errorf("revisions of %s: %w", p.Name, err)
@@ -216,11 +227,7 @@ func (s *Gate) bindRevision(ctx context.Context, p *pipeline.Pipeline, k *contra
 				p.File, mine.Revision, version(mine), r.Revision, version(r), r.Epoch+1)
 		}
 	}
-	kept, err := s.Ledger.BindRevision(ctx, p.Name, mine)
-	if err != nil {
-		return fmt.Errorf("bind revision %d of %s: %w", mine.Revision, p.Name, err)
-	}
-	return sameContract(p, kept, mine)
+	return nil
 }
 
 func sameContract(p *pipeline.Pipeline, bound, mine ledger.RevisionRecord) error {

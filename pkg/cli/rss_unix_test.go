@@ -1,0 +1,21 @@
+//go:build unix
+
+package cli_test
+
+import (
+	"os"
+	"runtime"
+	"syscall"
+)
+
+// maxRSS is the largest resident size of a process that ended, in bytes.
+func maxRSS(p *os.ProcessState) int64 {
+	u, ok := p.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0
+	}
+	if runtime.GOOS == "darwin" {
+		return int64(u.Maxrss)
+	}
+	return int64(u.Maxrss) << 10
+}
