@@ -42,15 +42,12 @@ func run(args []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	skips, mute, err := show(bufio.NewReader(out))
-	if werr := cmd.Wait(); werr != nil {
-		return fmt.Errorf("go test: %w", werr)
-	}
-	if err != nil {
-		return err
-	}
+	skips, mute := show(bufio.NewReader(out))
 	if len(skips) > 0 {
 		fmt.Printf("\nskipped, and why:\n%s\n", strings.Join(skips, "\n"))
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("go test: %w", err)
 	}
 	if len(mute) > 0 {
 		return fmt.Errorf("skipped without a reason: %s", strings.Join(mute, ", "))
@@ -59,12 +56,12 @@ func run(args []string) error {
 }
 
 // show prints the results as they come and returns the skipped tests: those that say why, and those that do not.
-func show(lines *bufio.Reader) (skips, mute []string, err error) {
+func show(lines *bufio.Reader) (skips, mute []string) {
 	said := map[string][]string{} // output by package and test
 	for {
-		line, rerr := lines.ReadBytes('\n')
-		if len(line) == 0 && rerr != nil {
-			return skips, mute, nil
+		line, err := lines.ReadBytes('\n')
+		if len(line) == 0 && err != nil {
+			return skips, mute
 		}
 		var e event
 		if json.Unmarshal(line, &e) != nil {
@@ -77,12 +74,12 @@ func show(lines *bufio.Reader) (skips, mute []string, err error) {
 			fmt.Print(e.Output)
 		case e.Action == "output":
 			said[id] = append(said[id], e.Output)
-		case e.Test == "" && e.Action == "fail":
-			fmt.Print(strings.Join(said[id], ""))
-		case e.Test == "" && (e.Action == "pass" || e.Action == "skip"):
-			fmt.Printf("ok   %-58s %6.1f s\n", e.Package, e.Elapsed)
 		case e.Action == "fail":
 			fmt.Print(strings.Join(said[id], ""))
+		case e.Test == "" && e.Action == "pass":
+			fmt.Printf("ok   %-58s %6.1f s\n", e.Package, e.Elapsed)
+		case e.Test == "" && e.Action == "skip":
+			fmt.Printf("     %-58s no tests\n", e.Package)
 		case e.Action == "skip":
 			var reason []string
 			for _, s := range said[id] {
