@@ -219,6 +219,18 @@ func TestDigestCovers(t *testing.T) {
 		t.Errorf("rank %s", got)
 	}
 
+	// The audit columns follow every change of the origin.
+	next := first
+	for _, change := range []func(){
+		func() { next.FetchedAt = next.FetchedAt.Add(time.Millisecond) }, func() { next.Extraction++ }, func() { next.Batch.Slot = next.Batch.Slot.Add(time.Hour) },
+	} {
+		before := string(k.Check(raw, contract.Place{}, next).Line)
+		change()
+		if string(k.Check(raw, contract.Place{}, next).Line) == before {
+			t.Errorf("the line did not follow the origin to %+v", next)
+		}
+	}
+
 	// Without a version field the slot and the extraction decide, and what was a page before is no longer remembered.
 	decl.Version = ""
 	k = compile(t, decl, pipeline.Target{}).NewChecker()

@@ -117,6 +117,7 @@ func TestString(t *testing.T) {
 		{"number of 41 digits", `12345678901234567890123456789012345678901`, `"12345678901234567890123456789012345678901"`},
 		{"number as text is left alone", `"42.0"`, `"42.0"`},
 		{"number that would fill memory", `1e999999999`, `number_out_of_range`},
+		{"number that would fill memory with a fraction", `1e-999999999`, `number_out_of_range`},
 		{"boolean", `true`, `type`},
 		{"array", `["a"]`, `type`},
 		{"half a surrogate pair", `"a\ud83d"`, `bad_text`},
@@ -143,6 +144,9 @@ func TestString(t *testing.T) {
 	})
 	runValues(t, pipeline.Field{Type: "string", Const: new("eu")}, []valueCase{
 		{"equal", `"eu"`, `"eu"`}, {"absent", ``, `"eu"`}, {"other", `"us"`, `const`},
+	})
+	runValues(t, pipeline.Field{Type: "string", Const: new("eu"), Required: true}, []valueCase{
+		{"const that must be there", `"eu"`, `"eu"`}, {"const, absent", ``, `missing`}, {"const, null", `null`, `null`},
 	})
 	runValues(t, pipeline.Field{Type: "string", Required: true}, []valueCase{
 		{"there", `""`, `""`}, {"absent", ``, `missing`}, {"null", `null`, `null`},
