@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -48,10 +49,24 @@ func OpenDB(path string) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, sqlError(err)), writer.Close())
 	}
 	reader.SetMaxIdleConns(runtime.GOMAXPROCS(0))
-	if err := writer.Ping(); err != nil {
+	if err := connect(writer); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, sqlError(err)), writer.Close(), reader.Close())
 	}
 	return &DB{path: path, writer: writer, reader: reader}, nil
+}
+
+// connect opens the writing connection. Two processes that open a new file at once both want to turn it into WAL mode,
+// for which SQLite does not wait: the second one is told that the file is busy, whatever its busy timeout.
+func connect(writer *sql.DB) error {
+	const tries, pause = 500, 10 * time.Millisecond
+	for n := 1; ; n++ {
+		err := writer.Ping()
+		var e *sqlite.Error
+		if n == tries || !errors.As(err, &e) || e.Code()&0xff != sqlite3.SQLITE_BUSY {
+			return err
+		}
+		time.Sleep(pause)
+	}
 }
 
 // SQL is the connection that all writes of this process queue for, for tables of another shape. Its transactions begin
