@@ -52,7 +52,7 @@ Usage:
   onceload show <batch>                                              what the ledger knows of a batch
   onceload redrive <batch>                                           go on at the stage that failed
   onceload check [file…]                                             find every fault in pipeline files
-  onceload demo                                                      see it survive a misbehaving API and a kill
+  onceload demo [--serve ADDR]                                       see it survive a misbehaving API and a kill
   onceload help
 
 Flags:
@@ -82,6 +82,7 @@ type command struct {
 	slot      string
 	source    string
 	reload    bool
+	serve     string
 	json      bool
 	killAfter int64
 }
@@ -95,6 +96,7 @@ func (c *command) run(ctx context.Context) error {
 	f.StringVar(&c.source, "source", "", "replaces scheme and host of the source, like http://127.0.0.1:8080")
 	f.BoolVar(&c.reload, "reload", false, "load a completed batch's objects once more")
 	f.BoolVar(&c.json, "json", false, "print one JSON object")
+	f.StringVar(&c.serve, "serve", "", "demo: only serve its orders API, at an address like 127.0.0.1:8080, until interrupted")
 	f.Int64Var(&c.killAfter, "kill-after-rows", 0, "for tests: kill this process (as kill -9 does) once N rows are written")
 	help := f.BoolP("help", "h", false, "print this help")
 	c.flags = f
@@ -117,7 +119,7 @@ func (c *command) run(ctx context.Context) error {
 		{"show", []string{"home", "json"}, 1, c.show},
 		{"redrive", []string{"home", "source", "json"}, 1, c.redrive},
 		{"check", nil, -1, c.check},
-		{"demo", []string{"home"}, 0, c.demo},
+		{"demo", []string{"home", "serve"}, 0, c.demo},
 	}
 	for _, k := range commands {
 		if k.name != name {

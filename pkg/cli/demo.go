@@ -36,11 +36,14 @@ func demoSlots() []string {
 // demo runs three slots of the orders pipeline against an API that misbehaves, kills the second in the middle of Load,
 // goes on, and loads everything once more.
 func (c *command) demo(ctx context.Context, _ []string) error {
+	if c.serve != "" {
+		return c.demoServe(ctx)
+	}
 	c.home = filepath.Join(c.home, "demo")
 	if err := os.RemoveAll(c.home); err != nil {
 		return etl.Errorf(etl.StoreUnavailable, "clear the last demo: %w", err)
 	}
-	url, stop, err := serveOrders()
+	url, stop, err := serveOrders("127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -82,11 +85,23 @@ func (c *command) demo(ctx context.Context, _ []string) error {
 	return c.demoShow(ctx)
 }
 
-// serveOrders starts the API on a free port of this machine.
-func serveOrders() (url string, stop func(), err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// demoServe only serves the API, for runs by hand.
+func (c *command) demoServe(ctx context.Context) error {
+	url, stop, err := serveOrders(c.serve)
 	if err != nil {
-		return "", nil, etl.Errorf(etl.Internal, "start the demo API: %w", err)
+		return err
+	}
+	defer stop()
+	fmt.Fprintf(c.Stdout, "%s/v1/orders is up. Its bearer token is %s: export %s=%s. End it with Ctrl-C.\n", url, demoToken, demoVariable, demoToken)
+	<-ctx.Done()
+	return nil
+}
+
+// serveOrders starts the API at an address of this machine.
+func serveOrders(address string) (url string, stop func(), err error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", nil, etl.Errorf(etl.Usage, "start the demo API: %w", err)
 	}
 	api := ordersapi.New(ordersapi.Config{Seed: 1, Rows: demoRows, PageSize: 500, Token: demoToken, Faults: ordersapi.Misbehaving()})
 	srv := &http.Server{Handler: api, ReadHeaderTimeout: 10 * time.Second}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type progress struct {
 	drawn    bool
 	last     time.Time
 	written  int64
+	total    int64 // records of the batch, once Extract knows
 }
 
 type stageProgress struct {
@@ -56,6 +58,7 @@ func (p *progress) tick(t stage.Tick) {
 	s.records += t.Records
 	s.written += t.Written
 	p.written += t.Written
+	p.total = max(p.total, t.Total)
 	if p.killAfter > 0 && p.written >= p.killAfter {
 		kill()
 	}
@@ -97,7 +100,7 @@ func (p *progress) stage(name etl.Stage) *stageProgress {
 }
 
 func (p *progress) draw(s *stageProgress) {
-	line := fmt.Sprintf("%-9s  %s parts  %s records", s.name, number(int64(s.parts)), number(s.records))
+	line := fmt.Sprintf("%-9s  %s%s parts  %s records", s.name, p.bar(s), number(int64(s.parts)), number(s.records))
 	if s.name == etl.StageLoad {
 		line += fmt.Sprintf("  %s written", number(s.written))
 	}
@@ -107,6 +110,20 @@ func (p *progress) draw(s *stageProgress) {
 		return
 	}
 	fmt.Fprintln(p.w, line)
+}
+
+// bar shows the share of the batch's records that a stage is through with; nothing while their number is unknown.
+func (p *progress) bar(s *stageProgress) string {
+	if p.total == 0 || s.name == etl.StageExtract {
+		return ""
+	}
+	const width = 20
+	done := int(min(s.records, p.total) * width / p.total)
+	full, empty := "█", "░"
+	if !p.terminal {
+		full, empty = "#", "."
+	}
+	return fmt.Sprintf("%s%s %3d %%  ", strings.Repeat(full, done), strings.Repeat(empty, width-done), min(s.records, p.total)*100/p.total)
 }
 
 // Write lets a log line through.

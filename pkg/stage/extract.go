@@ -297,6 +297,7 @@ func (e *extraction) finish(ctx context.Context, m snapshot.Manifest) error {
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", e.owner.Batch, err)
 	}
+	e.Watch(Tick{Stage: etl.StageExtract, Batch: e.owner.Batch, Total: m.Records})
 	e.out.Status, e.out.Ranges = etl.StatusLanded, etl.Ranges(len(m.Parts))
 	e.out.Attempts, e.out.Idle, e.out.WaitBegan = 0, 0, ""
 	return nil

@@ -61,6 +61,7 @@ type Tick struct {
 	Pages   int
 	Records int64
 	Written int64
+	Total   int64 // not an increment: the records of the batch, told once by Extract when all have landed
 }
 
 // Deps is all a stage needs from outside.
