@@ -64,19 +64,21 @@ type Checker struct {
 	reasons      []Reason
 	extraReasons []Reason // of undeclared members; they come last
 
-	out     []byte   // rendered columns
-	members []member // of out, in the order of their names once sorted
-	names   []byte   // of undeclared members
-	mapKey  []byte   // the record's @key, in quotes
+	out        []byte // `{`, then rendered columns in the order of their names, each with a comma behind it
+	head, tail int    // our columns go between out[:head] and out[tail:]; between the two stands _deleted
+	extraOut   []byte // rendered undeclared members
+	extras     []member
+	names      []byte // of them
+	mapKey     []byte // the record's @key, in quotes
 
 	keyText  []byte   // canonical texts of the key parts
 	keySpans [][2]int // of keyText, by field
 	version  []byte
 	pk, sk   []byte
-	content  []byte // what the digest covers
 	line     []byte
 
 	text, other, digits []byte // scratch of scalar
+	empty               bool   // scalar was given an empty string
 	doc                 documentScratch
 
 	from                 Origin // what the audit columns below were made of
@@ -84,11 +86,13 @@ type Checker struct {
 	slot                 string // the version of rows without a version field
 }
 
-// member is a rendered column: out[start:end] is `"name":value,`.
+// member is a rendered member of an object: where it stands in its buffer.
 type member struct {
 	name       []byte
 	start, end int
 }
+
+func byName(a, b member) int { return bytes.Compare(a.name, b.name) }
 
 // NewChecker makes a checker with buffers of its own.
 func (c *Contract) NewChecker() *Checker {
@@ -107,23 +111,19 @@ func (c *Contract) NewChecker() *Checker {
 // Check decides one record.
 func (k *Checker) Check(rec page.Record, at Place, from Origin) Result {
 	k.reasons, k.extraReasons = k.reasons[:0], k.extraReasons[:0]
-	k.out, k.members, k.names = k.out[:0], k.members[:0], k.names[:0]
+	k.extraOut, k.extras, k.names = k.extraOut[:0], k.extras[:0], k.names[:0]
 	k.keyText, k.version = k.keyText[:0], k.version[:0]
 	k.audit(from)
 
 	if k.read(rec) {
 		deleted := k.deleted(rec)
 		if deleted {
-			k.extraReasons, k.out, k.members = k.extraReasons[:0], k.out[:0], k.members[:0]
+			k.extraReasons, k.extras = k.extraReasons[:0], k.extras[:0]
 		}
-		for i := range k.c.fields {
-			if f := &k.c.fields[i]; !deleted || f.key || f.version {
-				k.field(i, f, rec)
-			}
-		}
+		k.columns(rec, deleted)
 		k.reasons = append(k.reasons, k.extraReasons...)
 		if len(k.reasons) == 0 {
-			k.finish(deleted)
+			k.finish()
 		}
 	}
 	if len(k.reasons) > 0 {
@@ -213,17 +213,53 @@ func (k *Checker) undeclared(name, raw []byte) {
 		fail(bad)
 		return
 	}
-	start, mark := len(k.out), len(k.names)
-	k.out = append(appendQuoted(k.out, name), ':')
+	start, mark := len(k.extraOut), len(k.names)
+	k.extraOut = append(appendQuoted(k.extraOut, name), ':')
 	var bad fault
-	if k.out, bad = k.document(k.out, raw); bad.code != "" {
-		k.out = k.out[:start]
+	if k.extraOut, bad = k.document(k.extraOut, raw); bad.code != "" {
+		k.extraOut = k.extraOut[:start]
 		fail(bad)
 		return
 	}
-	k.out = append(k.out, ',')
+	k.extraOut = append(k.extraOut, ',')
 	k.names = append(k.names, name...)
-	k.members = append(k.members, member{name: k.names[mark:], start: start, end: len(k.out)})
+	k.extras = append(k.extras, member{name: k.names[mark:], start: start, end: len(k.extraOut)})
+}
+
+// columns checks the fields and renders all columns in the order of their names.
+func (k *Checker) columns(rec page.Record, deleted bool) {
+	slices.SortFunc(k.extras, byName)
+	k.out, k.head = append(k.out[:0], '{'), -1
+	// No column begins with _, so ours stand together, before the first column with a greater first byte.
+	ours := func(next byte) {
+		if k.head < 0 && next > '_' {
+			k.head = len(k.out)
+			if deleted {
+				k.out = append(k.out, `"_deleted":true,`...)
+			}
+			k.tail = len(k.out)
+		}
+	}
+	extras := k.extras
+	extra := func() {
+		ours(extras[0].name[0])
+		k.out = append(k.out, k.extraOut[extras[0].start:extras[0].end]...)
+		extras = extras[1:]
+	}
+	for i := range k.c.fields {
+		f := &k.c.fields[i]
+		for len(extras) > 0 && bytes.Compare(extras[0].name, f.name) < 0 {
+			extra()
+		}
+		ours(f.name[0])
+		if !deleted || f.key || f.version {
+			k.field(i, f, rec)
+		}
+	}
+	for len(extras) > 0 {
+		extra()
+	}
+	ours(utf8.RuneSelf)
 }
 
 // field checks one field and renders its column.
@@ -236,15 +272,13 @@ func (k *Checker) field(i int, f *field, rec page.Record) {
 		k.mapKey = appendQuoted(k.mapKey[:0], []byte(rec.Key))
 		v = page.Value{Kind: page.String, Raw: k.mapKey}
 	}
-	start := len(k.out)
+	start, before := len(k.out), len(k.reasons)
 	k.out = append(k.out, f.member...)
-	before := len(k.reasons)
 	if keep := k.column(i, f, v); !keep || len(k.reasons) > before {
 		k.out = k.out[:start]
 		return
 	}
 	k.out = append(k.out, ',')
-	k.members = append(k.members, member{name: f.name, start: start, end: len(k.out)})
 }
 
 // column renders the value of a field. It reports false if the column is left out.
@@ -276,7 +310,7 @@ func (k *Checker) column(i int, f *field, v page.Value) bool {
 		case f.key && bad.code == CodeType:
 			k.fail(name, fault{CodeKeyType, bad.message})
 			return true
-		case f.key && v.Kind == page.String && len(k.text) == 0 && bad.code != CodeBadText:
+		case f.key && v.Kind == page.String && k.empty:
 			k.fail(name, fault{CodeKeyEmpty, "want a value: the field is part of the key"})
 			return true
 		case bad.code != "":
@@ -389,18 +423,14 @@ func (k *Checker) length(f *field, n int, what string) {
 
 // scalar brings a value to the canonical text of the field's scalar type. The text is valid until the next call.
 func (k *Checker) scalar(f *field, v page.Value) ([]byte, fault) {
-	k.text = k.text[:0]
+	k.text, k.empty = k.text[:0], false
 	text := v.Raw
 	if v.Kind == page.String {
-		var err error
-		if k.text, err = v.AppendText(k.text); err != nil {
-			return nil, fault{CodeBadText, err.Error()}
+		var bad fault
+		if text, bad = k.textOf(f, v); bad.code != "" {
+			return nil, bad
 		}
-		for _, clean := range f.clean {
-			k.other = append(k.other[:0], clean(k.other[:0], k.text)...)
-			k.text, k.other = k.other, k.text
-		}
-		text = k.text
+		k.empty = len(text) == 0
 	}
 	switch {
 	case f.scalar == typeString && v.Kind == page.String:
@@ -449,6 +479,22 @@ func (k *Checker) scalar(f *field, v page.Value) ([]byte, fault) {
 		return k.other, fault{}
 	}
 	return nil, mismatch(f.want(), v.Kind)
+}
+
+// textOf is the cleaned text of a string.
+func (k *Checker) textOf(f *field, v page.Value) ([]byte, fault) {
+	if f.slot >= 0 && len(f.clean) == 0 && isPlain(v.Raw) {
+		return v.Raw[1 : len(v.Raw)-1], fault{} // Scan has seen that it is UTF-8, which it has not of a @key
+	}
+	var err error
+	if k.text, err = v.AppendText(k.text); err != nil {
+		return nil, fault{CodeBadText, err.Error()}
+	}
+	for _, clean := range f.clean {
+		k.other = append(k.other[:0], clean(k.other[:0], k.text)...)
+		k.text, k.other = k.other, k.text
+	}
+	return k.text, fault{}
 }
 
 // number takes a number apart; its digits are valid until the next call.
@@ -516,7 +562,7 @@ func (k *Checker) audit(from Origin) {
 }
 
 // finish puts the valid line together, and finds the faults of the item as a whole.
-func (k *Checker) finish(deleted bool) {
+func (k *Checker) finish() {
 	k.pk = k.join(k.pk[:0], k.c.partition)
 	k.sk = k.join(k.sk[:0], k.c.sort)
 	if len(k.pk) > store.MaxPKBytes {
@@ -525,37 +571,15 @@ func (k *Checker) finish(deleted bool) {
 	if len(k.sk) > store.MaxSKBytes {
 		k.fail(k.c.sortName, fault{CodeKeyTooLong, "want at most 1,024 bytes"})
 	}
-	byName := func(a, b member) int { return bytes.Compare(a.name, b.name) }
-	if !slices.IsSortedFunc(k.members, byName) {
-		slices.SortFunc(k.members, byName)
-	}
+	// The digest covers the columns as one object. There is at least one: the key.
+	last := len(k.out) - 1
+	k.out[last] = '}'
+	sum := sha256.Sum256(k.out)
+	k.out[last] = ','
 
-	// No column begins with _, so ours stand together, before the first column with a greater first byte. A comma is
-	// behind each member; the last one makes room for the brace.
-	after := slices.IndexFunc(k.members, func(m member) bool { return m.name[0] > '_' })
-	if after < 0 {
-		after = len(k.members)
-	}
-	k.content = append(k.content[:0], '{')
-	for _, m := range k.members[:after] {
-		k.content = append(k.content, k.out[m.start:m.end]...)
-	}
-	head := len(k.content)
-	if deleted {
-		k.content = append(k.content, `"_deleted":true,`...)
-	}
-	tail := len(k.content)
-	for _, m := range k.members[after:] {
-		k.content = append(k.content, k.out[m.start:m.end]...)
-	}
-	last := len(k.content) - 1
-	k.content[last] = '}'
-	sum := sha256.Sum256(k.content)
-	k.content[last] = ','
-
-	k.line = append(k.line[:0], k.content[:head]...)
+	k.line = append(k.line[:0], k.out[:k.head]...)
 	k.line = append(k.line, k.batch...)
-	k.line = append(k.line, k.content[head:tail]...)
+	k.line = append(k.line, k.out[k.head:k.tail]...)
 	k.line = append(k.line, k.ingested...)
 	k.line = append(appendQuoted(append(k.line, `"_pk":`...), k.pk), ',')
 	k.line = append(append(k.line, `"_rank":"`...), k.c.rankHead...)
@@ -570,7 +594,7 @@ func (k *Checker) finish(deleted bool) {
 	if len(k.c.sort) > 0 {
 		k.line = append(appendQuoted(append(k.line, `"_sk":`...), k.sk), ',')
 	}
-	k.line = append(k.line, k.content[tail:]...)
+	k.line = append(k.line, k.out[k.tail:]...)
 	k.line[len(k.line)-1] = '}'
 
 	// An item is never twice as large as its line, so most need no counting.

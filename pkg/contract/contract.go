@@ -286,7 +286,7 @@ func (f *field) compile() (faults []error) {
 // texts: timestamps in RFC 3339 whatever the unit of the source.
 func (f *field) compileLiterals() (faults []error) {
 	d := f.decl
-	plain := field{decl: pipeline.Field{Name: d.Name, Type: f.scalar}, scalar: f.scalar}
+	plain := field{decl: pipeline.Field{Name: d.Name, Type: f.scalar}, scalar: f.scalar, slot: -1}
 	var k Checker
 	canonical := func(what, text string) []byte {
 		out, bad := k.scalar(&plain, page.Value{Kind: page.String, Raw: appendQuoted(nil, []byte(text))})

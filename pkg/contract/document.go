@@ -54,6 +54,9 @@ func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int, fault) {
 		return append(dst, ']'), i + 1, fault{}
 	case '"':
 		end := skipString(raw, i)
+		if isPlain(raw[i:end]) {
+			return append(dst, raw[i:end]...), end, fault{}
+		}
 		var err error
 		if k.text, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(k.text[:0]); err != nil {
 			return dst, i, fault{CodeBadText, err.Error()}
@@ -86,12 +89,15 @@ func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int, fault) {
 			i = skipSpace(raw, i+1)
 		}
 		end := skipString(raw, i)
-		mark := len(d.names)
-		var err error
-		if d.names, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(d.names); err != nil {
-			return dst, i, fault{CodeBadName, err.Error()}
+		m := member{name: raw[i+1 : end-1], start: len(dst)}
+		if !isPlain(raw[i:end]) {
+			mark := len(d.names)
+			var err error
+			if d.names, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(d.names); err != nil {
+				return dst, i, fault{CodeBadName, err.Error()}
+			}
+			m.name = d.names[mark:]
 		}
-		m := member{name: d.names[mark:], start: len(dst)}
 		if bad := checkName(m.name); bad.code != "" {
 			return dst, i, bad
 		}
@@ -108,7 +114,6 @@ func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int, fault) {
 	dst = append(dst, '}')
 
 	members := d.members[base:]
-	byName := func(a, b member) int { return bytes.Compare(a.name, b.name) }
 	if !slices.IsSortedFunc(members, byName) {
 		slices.SortFunc(members, byName)
 		d.copied = append(d.copied[:0], dst[start:]...)
@@ -190,6 +195,10 @@ func skipString(b []byte, i int) int {
 		}
 	}
 }
+
+// isPlain reports whether a string has no escapes, so that it is in canonical form and stands for what is between its
+// quotes.
+func isPlain(quoted []byte) bool { return bytes.IndexByte(quoted, '\\') < 0 }
 
 // skipWord returns the offset behind the number or literal at i.
 func skipWord(b []byte, i int) int {
