@@ -414,5 +414,24 @@ pipeline: orders`,
 			"9:3: source.yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy: there is no such key; write one of url, method, query, headers, body, idempotency_header, auth, records, ndjson, paginate, retry, cursor_expired, error_when, allow_hosts, max_bytes, part_bytes, budget instead"},
 		{"order on a text", "const: eu", "default: eu, max: 3",
 			"15:39: contract.fields.shop.max: a column of type string has no max; write it for integer, decimal, timestamp, date only instead"},
+		{"bad unit and a layout", "{type: timestamp}", `{type: timestamp, unit: sec, layout: "2006-01-02 15:04:05"}`,
+			`22:38: contract.fields.updated.unit: "sec" is not known; write one of rfc3339, s, ms, us instead`},
+		{"version that may be missing", "{type: timestamp}", "{type: timestamp, required: false}",
+			"22:42: contract.fields.updated.required: a field of the version is always required; write true, or leave it out, instead"},
+		{"bad key and a partition", "target: {table: orders}", "target: {table: orders, partition: [shop, [id]], sort: [shop]}",
+			"24:43: target.partition[1]: a single value must stand here, not a list; write some text instead"},
+		{"anchor of nothing", "every: 1h", "every: &x",
+			`2:8: every: an anchor (&) is not supported; write the value at each place instead
+2:9: every: the value is missing; write a length like 15m, 1h or 1d instead`},
+		{"tag of nothing", "every: 1h", "every: !!str",
+			"3:1: the YAML is broken: unexpected scalar value"},
+		{"anchor of nothing in a list", "key: [shop, id]", "key: [shop, id, &x]",
+			"12:21: the YAML is broken: could not find '[' character corresponding to ']'"},
+		{"anchor of nothing last", `target: {table: orders}
+`, "target: &x",
+			"24:9: the YAML is broken: undefined anchor value"},
+		{"tag of nothing last", `target: {table: orders}
+`, "target: !!map",
+			"24:9: target: a mapping must stand here, not nothing; write a mapping with the keys table, partition, sort, atomic instead"},
 	}
 }
