@@ -6,15 +6,15 @@
 //
 // The rules, one for each doubtful case:
 //
-//   - Names are compared byte for byte, after unescaping: `ID` and `id` are two names. A name that stands twice is a
-//     fault (duplicate_name), wherever it is used.
+//   - Names are compared byte for byte, after unescaping: `ID` and `id` are two names. A name that stands twice at the top
+//     of the record, on the way to a field, or in a document to keep is a fault (duplicate_name).
 //   - null is the same as absent: the default or const applies, else the column is left out. An empty string is a string:
 //     it is kept in a string column and is no number, boolean, time or date in any other.
 //   - Spaces are never trimmed unless `clean` says so. A string is a number only if its whole text is a JSON number: no
 //     plus sign, no leading zeros (`0012` is a label, not 12), no separators.
 //   - integer takes 9767.0, 1e2 and "12", and gives plain digits, at most 38. decimal gives at most 38 significant digits
 //     within DynamoDB's range, without exponent or superfluous zeros; -0 is 0. A number in a string column becomes its
-//     plain digits, however many.
+//     plain digits, however many it has (an exponent may add at most some 130 zeros).
 //   - boolean takes true and false, 1 and 0, and the strings true false t f yes no y n on off 1 0 in any case.
 //   - timestamp takes RFC 3339, strictly: a T (a space only by layout), seconds, optionally a fraction after a point, then
 //     Z, ±hh:mm or ±hhmm; without an offset the declared zone, else timestamp_no_zone. Epoch numbers have the declared
@@ -28,6 +28,7 @@
 //   - const: a record without the field gets the value, one with another value is refused.
 //   - In a list, enum, const, min, max, pattern and clean speak of the elements, min_length and max_length of their
 //     number; in a string column lengths count characters.
+//   - A key part is neither empty nor holds U+0000; delimiters in it are escaped, so no two lists of parts are one key.
 //   - An undeclared member is one that no field's path begins with. `extra: keep` keeps it as a document, unless its name
 //     is a column's or begins with `_`.
 //   - A record that the delete rule marks is checked for key and version alone and stored with those columns.

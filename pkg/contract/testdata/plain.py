@@ -1,5 +1,6 @@
 """What a plain script does for the same orders: the yardstick of BenchmarkPart. Usage: plain.py pages.ndjson.gz out.gz"""
 import gzip
+import hashlib
 import json
 import sys
 from datetime import datetime, timezone
@@ -33,7 +34,13 @@ with gzip.open(sys.argv[1], "rt") as pages, gzip.open(sys.argv[2], "wt", compres
                     "items": row["items"],
                     "note": row["note"][:200],
                 }
-                out.write(json.dumps(item) + "\n")
+                digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:32]
+                item["_pk"] = item["shop"] + "#" + item["order_id"]
+                item["_rank"] = "0001|" + item["updated_at"] + "|0001.0001|" + digest
+                item["_batch"] = "orders/20261130T100000Z"
+                item["_run"] = "orders/20261130T100000Z/1/1.1"
+                item["_ingested_at"] = "2026-11-30T11:05:07Z"
+                out.write(json.dumps(item, sort_keys=True) + "\n")
                 valid += 1
             except (KeyError, TypeError, ValueError):
                 bad += 1
