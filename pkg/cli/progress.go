@@ -117,13 +117,14 @@ func (p *progress) bar(s *stageProgress) string {
 	if p.total == 0 || s.name == etl.StageExtract {
 		return ""
 	}
-	const width = 20
-	done := int(min(s.records, p.total) * width / p.total)
-	full, empty := "█", "░"
+	done := min(s.records, p.total)
+	percent := fmt.Sprintf("%3d %%  ", done*100/p.total)
 	if !p.terminal {
-		full, empty = "#", "."
+		return percent
 	}
-	return fmt.Sprintf("%s%s %3d %%  ", strings.Repeat(full, done), strings.Repeat(empty, width-done), min(s.records, p.total)*100/p.total)
+	const width = 20
+	full := int(done * width / p.total)
+	return strings.Repeat("█", full) + strings.Repeat("░", width-full) + " " + percent
 }
 
 // Write lets a log line through.
@@ -151,6 +152,9 @@ func (p *progress) end() {
 	p.clear()
 	var out bytes.Buffer
 	for _, s := range p.stages {
+		if s.records == 0 {
+			continue // what was done before this run
+		}
 		took := s.last.Sub(s.began)
 		fmt.Fprintf(&out, "%-9s  %s records in %s", s.name, number(s.records), took.Round(time.Millisecond))
 		if took > 0 {
