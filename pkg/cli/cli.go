@@ -283,15 +283,17 @@ func (c *command) check(_ context.Context, args []string) error {
 		args = pipeline.Names()
 	}
 	var faults []error
+	var good []*pipeline.Pipeline
 	for _, name := range args {
 		p, err := pipeline.Find(name)
 		if err != nil {
 			faults = append(faults, err)
 			continue
 		}
+		good = append(good, p)
 		fmt.Fprintf(c.Stdout, "ok  %s (%s)\n", p.File, p.Name)
 	}
-	return errors.Join(faults...)
+	return errors.Join(append(faults, pipeline.CheckTogether(good))...)
 }
 
 // exitCodes documents the exit codes from the table of kinds.

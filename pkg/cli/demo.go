@@ -43,7 +43,7 @@ func (c *command) demo(ctx context.Context, _ []string) error {
 	if err := os.RemoveAll(c.home); err != nil {
 		return etl.Errorf(etl.StoreUnavailable, "clear the last demo: %w", err)
 	}
-	url, stop, err := serveOrders("127.0.0.1:0")
+	url, stop, err := serveOrders(ctx, "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (c *command) demo(ctx context.Context, _ []string) error {
 
 // demoServe only serves the API, for runs by hand.
 func (c *command) demoServe(ctx context.Context) error {
-	url, stop, err := serveOrders(c.serve)
+	url, stop, err := serveOrders(ctx, c.serve)
 	if err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func (c *command) demoServe(ctx context.Context) error {
 }
 
 // serveOrders starts the API at an address of this machine.
-func serveOrders(address string) (url string, stop func(), err error) {
-	l, err := net.Listen("tcp", address)
+func serveOrders(ctx context.Context, address string) (url string, stop func(), err error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return "", nil, etl.Errorf(etl.Usage, "start the demo API: %w", err)
 	}
@@ -141,7 +141,7 @@ func (c *command) demoKilled(ctx context.Context, slot string) error {
 	}
 	cmd := exec.CommandContext(ctx, program, "run", demoPipeline, "--slot", slot, "--source", c.source, "--home", c.home, //nolint:gosec // our own program
 		"--kill-after-rows", fmt.Sprint(demoKillAt))
-	cmd.Env = append(os.Environ(), demoVariable+"="+demoToken)
+	cmd.Env = append(cmd.Environ(), demoVariable+"="+demoToken)
 	cmd.Stdout, cmd.Stderr = io.Discard, c.Stderr
 	err = cmd.Run()
 	var exit *exec.ExitError

@@ -51,13 +51,12 @@ func gunzip(t *testing.T, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	z, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, err := io.ReadAll(z)
-	if err != nil {
+	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
@@ -100,13 +99,10 @@ func TestKill(t *testing.T) {
 	calm := newHome(t)
 	r := calm.run(0, calm.file("orders.yaml", text), "--slot", slot, "--source", url)
 	want := calm.table("orders")
-	took := time.Duration(0)
-	{
-		began := time.Now()
-		h := newHome(t)
-		h.run(0, h.file("orders.yaml", text), "--slot", slot, "--source", url)
-		took = time.Since(began)
-	}
+	began := time.Now()
+	again := newHome(t)
+	again.run(0, again.file("orders.yaml", text), "--slot", slot, "--source", url)
+	took := time.Since(began)
 
 	rnd := rand.New(rand.NewPCG(1, 2))
 	killed, mid := 0, 0
@@ -215,7 +211,7 @@ func TestDemo(t *testing.T) {
 	if out.code != 0 {
 		t.Fatalf("exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
-	last := out.stdout[strings.Index(out.stdout, "Everything once more"):]
+	_, last, _ := strings.Cut(out.stdout, "Everything once more")
 	if strings.Count(last, "  written 0 (0 new, 0 updated)") != 3 {
 		t.Errorf("the last pass:\n%s", last)
 	}

@@ -18,7 +18,6 @@ import (
 
 	_ "modernc.org/sqlite"
 
-	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/ordersapi"
 )
@@ -122,12 +121,10 @@ func (h *home) query(sqlText string, args ...any) [][]string {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	defer db.Close()
 	rows, err := db.Query(sqlText, args...)
 	if err != nil {
 		h.t.Fatalf("%s: %v", sqlText, err)
 	}
-	defer rows.Close()
 	cols, err := rows.Columns()
 	if err != nil {
 		h.t.Fatal(err)
@@ -144,7 +141,7 @@ func (h *home) query(sqlText string, args ...any) [][]string {
 		}
 		out = append(out, row)
 	}
-	if err := rows.Err(); err != nil {
+	if err := errors.Join(rows.Err(), rows.Close(), db.Close()); err != nil {
 		h.t.Fatal(err)
 	}
 	return out
@@ -194,12 +191,3 @@ func serve(t *testing.T, cfg ordersapi.Config) (string, *ordersapi.Handler) {
 }
 
 const slot = "2026-01-05T10:00:00Z"
-
-func batchID(t *testing.T, pipeline, slot string) string {
-	t.Helper()
-	at, err := etl.ParseTime(slot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return etl.Batch{Pipeline: pipeline, Slot: at}.String()
-}

@@ -162,5 +162,5 @@ func (p *progress) end() {
 		}
 		fmt.Fprintln(&out)
 	}
-	_, _ = p.w.Write(out.Bytes()) //nolint:errcheck // progress is a courtesy: a closed terminal must not fail the run
+	_, _ = p.w.Write(out.Bytes()) // a courtesy: a terminal that is closed must not fail the run
 }

@@ -281,6 +281,6 @@ func (w *objectWriter) abort() {
 		return
 	}
 	w.pipe.CloseWithError(context.Canceled)
-	<-w.done
+	<-w.done //nolint:errcheck // it fails because it is given up, and the reason is on its way up already
 	w.pipe = nil
 }
