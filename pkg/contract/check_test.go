@@ -194,6 +194,26 @@ func digest(content string) string {
 	return hex.EncodeToString(sum[:])[:etl.DigestLen]
 }
 
+// TestColumnOrder: ours stand where they belong among columns that come before them, behind them, or both.
+func TestColumnOrder(t *testing.T) {
+	decl := pipeline.Contract{Key: []string{"ID"}, Extra: "keep", Delete: &pipeline.Delete{From: "X", Equals: "gone"},
+		Fields: []pipeline.Field{{Name: "ID", Type: "string"}}}
+	k := compile(t, decl, pipeline.Target{}).NewChecker()
+	for raw, want := range map[string]string{
+		`{"ID":"a"}`:             "ID _batch _ingested_at _pk _rank _run",
+		`{"ID":"a","b":1,"A":1}`: "A ID _batch _ingested_at _pk _rank _run b",
+		`{"ID":"a","X":"gone"}`:  "ID _batch _deleted _ingested_at _pk _rank _run",
+	} {
+		var names []string
+		for name := range membersOf(t, k.Check(page.Record{Raw: []byte(raw)}, contract.Place{}, origin()).Line) {
+			names = append(names, name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: columns %s, want %s", raw, got, want)
+		}
+	}
+}
+
 // TestDigestCovers: audit columns do not move the digest, so an identical refetch has the same rank. // B5, B8
 func TestDigestCovers(t *testing.T) {
 	decl := keyed(pipeline.Field{Type: "string"})
