@@ -121,6 +121,7 @@ func TestPutHigherOnTheWire(t *testing.T) {
 		{"reply lost", 1, []reply{{drop: true}}, 0, wantOf(etl.StoreUnavailable), nil},
 		{"no item in the reply", 1, []reply{dynamoError("ConditionalCheckFailedException", ""), {body: `{"Item":` + held("3") + `}`}}, store.Stale, wantNil, nil},
 		{"item in the way gone", 1, []reply{dynamoError("ConditionalCheckFailedException", ""), {body: `{}`}, {body: `{}`}}, store.New, wantNil, nil},
+		{"item in the way lower when looked at", 1, []reply{dynamoError("ConditionalCheckFailedException", ""), {body: `{"Item":` + held("1") + `}`}, {body: `{"Attributes":` + held("1") + `}`}}, store.Updated, wantNil, nil},
 		{"throttled, then written", 1, []reply{throttled, throttled, {body: `{}`}}, store.New, wantNil, []int{50, 100}},
 		{"throttled without end", 1, []reply{throttled, throttled, throttled, throttled}, 0, wantOf(etl.StoreThrottled), []int{50, 100, 200}},
 		{"refused", 1, []reply{dynamoError("ValidationException", "")}, 0, wantOf(etl.Internal), nil},
