@@ -83,6 +83,7 @@ type command struct {
 	source    string
 	reload    bool
 	serve     string
+	on        string
 	json      bool
 	killAfter int64
 }
@@ -96,6 +97,7 @@ func (c *command) run(ctx context.Context) error {
 	f.StringVar(&c.source, "source", "", "replaces scheme and host of the source, like http://127.0.0.1:8080")
 	f.BoolVar(&c.reload, "reload", false, "load a completed batch's objects once more")
 	f.BoolVar(&c.json, "json", false, "print one JSON object")
+	f.StringVar(&c.on, "on", "", "aws: stores in S3 and DynamoDB, as the environment names them; locks and history in --home")
 	f.StringVar(&c.serve, "serve", "", "demo: only serve its orders API, at an address like 127.0.0.1:8080, until interrupted")
 	f.Int64Var(&c.killAfter, "kill-after-rows", 0, "for tests: kill this process (as kill -9 does) once N rows are written")
 	help := f.BoolP("help", "h", false, "print this help")
@@ -115,9 +117,9 @@ func (c *command) run(ctx context.Context) error {
 		args  int // wanted; −1 = any number
 		run   func(context.Context, []string) error
 	}{
-		{"run", []string{"home", "slot", "source", "reload", "json", "kill-after-rows"}, 1, c.runBatch},
-		{"show", []string{"home", "json"}, 1, c.show},
-		{"redrive", []string{"home", "source", "json"}, 1, c.redrive},
+		{"run", []string{"home", "on", "slot", "source", "reload", "json", "kill-after-rows"}, 1, c.runBatch},
+		{"show", []string{"home", "on", "json"}, 1, c.show},
+		{"redrive", []string{"home", "on", "source", "json"}, 1, c.redrive},
 		{"check", nil, -1, c.check},
 		{"demo", []string{"home", "serve"}, 0, c.demo},
 	}
@@ -127,6 +129,9 @@ func (c *command) run(ctx context.Context) error {
 		}
 		if err := c.allow(k.name, k.flags); err != nil {
 			return err
+		}
+		if c.on != "" && c.on != "aws" {
+			return etl.Errorf(etl.Usage, "--on %s: there is only --on aws; without it the stores are in --home", c.on)
 		}
 		if k.args >= 0 && len(args) != k.args {
 			return etl.Errorf(etl.Usage, "%s takes %d argument(s), not %d", k.name, k.args, len(args))
@@ -195,7 +200,7 @@ func (c *command) terminal() bool {
 // open opens the home for a command about the pipeline (may be "").
 func (c *command) open(ctx context.Context, pipeline string, p *progress) (Operator, error) {
 	o := local.Options{
-		Dir: c.home, Pipeline: pipeline, Source: c.source, Lookup: c.Lookup,
+		Dir: c.home, OnAWS: c.on == "aws", Pipeline: pipeline, Source: c.source, Lookup: c.Lookup,
 		Log: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Now: c.Now, Sleep: c.Sleep, Rand: c.Rand, Watch: p.tick,
 	}

@@ -1,5 +1,6 @@
 // Package local runs pipelines on this machine: a home folder with raw/ and stage/ for objects and onceload.db for the
-// ledger, the targets and the history of executions, file locks for liveness, and secrets from the environment.
+// ledger, the targets and the history of executions, file locks for liveness, and secrets from the environment. With
+// the stores of AWS instead, the home keeps locks and history alone.
 package local
 
 import (
@@ -19,12 +20,14 @@ import (
 	"github.com/onceload/onceload/pkg/source"
 	"github.com/onceload/onceload/pkg/stage"
 	"github.com/onceload/onceload/pkg/store"
+	"github.com/onceload/onceload/pkg/store/cloud"
 	"github.com/onceload/onceload/pkg/store/disk"
 )
 
 // Options open a home. All but Dir may be zero.
 type Options struct {
 	Dir      string                      // made if need be
+	OnAWS    bool                        // objects, ledger and targets in S3 and DynamoDB, named and reached by the environment
 	Pipeline string                      // name or path of the pipeline file the commands speak of
 	Source   string                      // replaces scheme and host of its source
 	Lookup   func(string) (string, bool) // environment; default os.LookupEnv
@@ -40,9 +43,10 @@ type Options struct {
 // Home is an open home folder.
 type Home struct {
 	opts    Options
-	db      *disk.DB
-	raw     *disk.Objects
-	stage   *disk.Objects
+	db      *disk.DB // locks and history; with the embedded stores ledger and targets too
+	raw     store.Objects
+	stage   store.Objects
+	target  func(context.Context, store.Schema) (store.Table, error)
 	ledger  *ledger.Ledger
 	history *history
 	locks   *locks
@@ -65,30 +69,71 @@ func Open(ctx context.Context, o Options) (_ *Home, err error) {
 			err = errors.Join(err, h.db.Close())
 		}
 	}()
-	for _, dir := range []string{"raw", "stage", "locks"} {
-		if err := os.MkdirAll(filepath.Join(o.Dir, dir), 0o755); err != nil {
-			return nil, etl.Errorf(etl.StoreUnavailable, "open home: %w", err)
-		}
+	if err := makeDirs(o.Dir, "locks"); err != nil {
+		return nil, err
 	}
 	if h.db, err = disk.OpenDB(filepath.Join(o.Dir, "onceload.db")); err != nil {
 		return nil, err
 	}
-	if h.raw, err = disk.OpenObjects(filepath.Join(o.Dir, "raw")); err != nil {
+	open := h.openDisk
+	if o.OnAWS {
+		open = h.openAWS
+	}
+	if err := open(ctx); err != nil {
 		return nil, err
 	}
-	if h.stage, err = disk.OpenObjects(filepath.Join(o.Dir, "stage")); err != nil {
-		return nil, err
-	}
-	table, err := h.db.Table(ctx, ledger.Schema())
-	if err != nil {
-		return nil, err
-	}
-	h.ledger = &ledger.Ledger{Table: table, Now: o.Now}
 	if h.history, err = openHistory(ctx, h.db.SQL()); err != nil {
 		return nil, err
 	}
 	h.locks = &locks{dir: filepath.Join(o.Dir, "locks"), history: h.history}
 	return h, nil
+}
+
+// openDisk opens the embedded stores.
+func (h *Home) openDisk(ctx context.Context) error {
+	if err := makeDirs(h.opts.Dir, "raw", "stage"); err != nil {
+		return err
+	}
+	raw, err := disk.OpenObjects(filepath.Join(h.opts.Dir, "raw"))
+	if err != nil {
+		return err
+	}
+	staged, err := disk.OpenObjects(filepath.Join(h.opts.Dir, "stage"))
+	if err != nil {
+		return err
+	}
+	table, err := h.db.Table(ctx, ledger.Schema())
+	if err != nil {
+		return err
+	}
+	h.raw, h.stage, h.ledger = raw, staged, &ledger.Ledger{Table: table, Now: h.opts.Now}
+	h.target = func(ctx context.Context, s store.Schema) (store.Table, error) { return h.db.Table(ctx, s) }
+	return nil
+}
+
+// openAWS opens the stores that the environment names.
+func (h *Home) openAWS(ctx context.Context) error {
+	names, err := cloud.ParseNames(h.opts.Lookup)
+	if err != nil {
+		return err
+	}
+	cfg, err := cloud.Load(ctx)
+	if err != nil {
+		return err
+	}
+	s := cloud.Open(cfg, names)
+	h.raw, h.stage, h.ledger = s.Raw, s.Stage, &ledger.Ledger{Table: s.Ledger(ledger.Schema()), Now: h.opts.Now}
+	h.target = func(_ context.Context, schema store.Schema) (store.Table, error) { return s.Target(schema), nil }
+	return nil
+}
+
+func makeDirs(home string, names ...string) error {
+	for _, name := range names {
+		if err := os.MkdirAll(filepath.Join(home, name), 0o755); err != nil {
+			return etl.Errorf(etl.StoreUnavailable, "open home: %w", err)
+		}
+	}
+	return nil
 }
 
 // Close closes the home.
@@ -108,7 +153,7 @@ func (h *Home) runner(p *pipeline.Pipeline) *runner.Runner {
 	stages := stage.New(stage.Deps{
 		Raw: h.raw, Stage: h.stage, Ledger: h.ledger,
 		Target: func(ctx context.Context, p *pipeline.Pipeline) (store.Table, error) {
-			return h.db.Table(ctx, store.Schema{Name: p.Target.Table, SortKey: len(p.Target.Sort) > 0})
+			return h.target(ctx, store.Schema{Name: p.Target.Table, SortKey: len(p.Target.Sort) > 0})
 		},
 		Pipelines: func(name string) (*pipeline.Pipeline, error) {
 			if name != p.Name {

@@ -14,7 +14,6 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dynamotypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/onceload/onceload/pkg/store"
@@ -83,7 +82,9 @@ func TestConformance(t *testing.T) {
 			client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: &endpoint, Credentials: credentialsFromEnv()})
 			storetest.Table(t, func(t *testing.T, s store.Schema) store.Table {
 				s.Name = unique(t, s.Name)
-				createTable(t, client, s)
+				if err := cloud.CreateTable(t.Context(), client, s); err != nil {
+					t.Fatal(err)
+				}
 				return cloud.NewTable(client, s)
 			}, lacks(name))
 		})
@@ -107,42 +108,4 @@ func s3Client(t *testing.T, endpoint string) *s3.Client {
 		})
 	}
 	return s3.New(o)
-}
-
-// createTable creates a table as template.yaml does.
-func createTable(t *testing.T, client *dynamodb.Client, s store.Schema) {
-	t.Helper()
-	names := map[string]bool{}
-	schema := func(pk, sk string) []dynamotypes.KeySchemaElement {
-		names[pk] = true
-		out := []dynamotypes.KeySchemaElement{{AttributeName: &pk, KeyType: dynamotypes.KeyTypeHash}}
-		if sk != "" {
-			names[sk] = true
-			out = append(out, dynamotypes.KeySchemaElement{AttributeName: &sk, KeyType: dynamotypes.KeyTypeRange})
-		}
-		return out
-	}
-	in := &dynamodb.CreateTableInput{TableName: &s.Name, BillingMode: dynamotypes.BillingModePayPerRequest, KeySchema: schema(store.PKName, "")}
-	if s.SortKey {
-		in.KeySchema = schema(store.PKName, store.SKName)
-	}
-	for _, x := range s.Indexes {
-		in.GlobalSecondaryIndexes = append(in.GlobalSecondaryIndexes, dynamotypes.GlobalSecondaryIndex{
-			IndexName: aws.String(x.Name), KeySchema: schema(x.PK, x.SK),
-			Projection: &dynamotypes.Projection{ProjectionType: dynamotypes.ProjectionTypeAll},
-		})
-	}
-	for name := range names {
-		in.AttributeDefinitions = append(in.AttributeDefinitions, dynamotypes.AttributeDefinition{
-			AttributeName: aws.String(name), AttributeType: dynamotypes.ScalarAttributeTypeS,
-		})
-	}
-	if _, err := client.CreateTable(t.Context(), in); err != nil {
-		t.Fatal(err)
-	}
-	if err := dynamodb.NewTableExistsWaiter(client, func(o *dynamodb.TableExistsWaiterOptions) {
-		o.MinDelay, o.MaxDelay = 20*time.Millisecond, 2*time.Second
-	}).Wait(t.Context(), &dynamodb.DescribeTableInput{TableName: &s.Name}, time.Minute); err != nil {
-		t.Fatal(err)
-	}
 }

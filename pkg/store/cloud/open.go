@@ -81,13 +81,14 @@ type Stores struct {
 	Raw      *Objects
 	Stage    *Objects
 	names    Names
+	s3       *s3.Client
 	dynamodb *dynamodb.Client
 }
 
 // Open makes the clients; it asks nothing of AWS.
 func Open(cfg aws.Config, n Names) *Stores {
-	s := s3.NewFromConfig(cfg)
-	return &Stores{Raw: NewObjects(s, n.RawBucket), Stage: NewObjects(s, n.StageBucket), names: n, dynamodb: dynamodb.NewFromConfig(cfg)}
+	c := s3.NewFromConfig(cfg)
+	return &Stores{Raw: NewObjects(c, n.RawBucket), Stage: NewObjects(c, n.StageBucket), names: n, s3: c, dynamodb: dynamodb.NewFromConfig(cfg)}
 }
 
 // Ledger is the ledger's table, whose keys and indexes the schema gives.
