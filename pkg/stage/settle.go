@@ -71,21 +71,20 @@ func (s *Settle) Run(ctx context.Context, in etl.SettleInput) (etl.SettleOutput,
 // RecordFailure stores what a Catch caught and alerts. It always succeeds when the ledger can be written, so that the
 // execution is not left in a state that a redrive cannot leave.
 func (s *Settle) RecordFailure(ctx context.Context, in etl.RecordFailureInput) (etl.Failure, error) {
-	info := failureInfo(in)
+	return s.record(ctx, in.Request, in.Execution, failureInfo(in))
+}
+
+// record stores a failure of the execution that the request began, and alerts.
+func (s *Settle) record(ctx context.Context, req etl.Request, execution string, info ledger.FailureInfo) (etl.Failure, error) {
 	info.At = etl.FormatTime(s.Now())
-	pk, batch := etl.PipelinePK(in.Request.Pipeline), (*etl.Batch)(nil)
-	p, err := s.Pipelines(in.Request.Pipeline)
-	if err == nil {
-		var b etl.Batch
-		if b, err = in.Request.Batch(p.Schedule); err == nil {
-			pk, batch = b.String(), &b
-		}
-	}
-	if err != nil {
+	pk, batch := etl.PipelinePK(req.Pipeline), (*etl.Batch)(nil)
+	if b, err := s.batch(req); err != nil {
 		// The pipeline file is the fault, most likely the very one being recorded: the failure goes under the pipeline.
-		s.Log.WarnContext(ctx, "failure without a batch", slog.String("pipeline", in.Request.Pipeline), slog.Any("cause", err))
+		s.Log.WarnContext(ctx, "failure without a batch", slog.String("pipeline", req.Pipeline), slog.Any("cause", err))
+	} else {
+		pk, batch = b.String(), &b
 	}
-	if err := s.Ledger.RecordFailure(ctx, pk, batch, in.Execution, info); err != nil {
+	if err := s.Ledger.RecordFailure(ctx, pk, batch, execution, info); err != nil {
 		return etl.Failure{}, err
 	}
 	if s.Alerts != nil {
@@ -93,13 +92,22 @@ func (s *Settle) RecordFailure(ctx context.Context, in etl.RecordFailureInput) (
 		if err != nil {
 			return etl.Failure{}, err
 		}
-		if err := s.Alerts.Alert(ctx, Alert{Batch: pk, Pipeline: in.Request.Pipeline, Execution: in.Execution, Failure: info, Count: len(earlier)}); err != nil {
+		if err := s.Alerts.Alert(ctx, Alert{Batch: pk, Pipeline: req.Pipeline, Execution: execution, Failure: info, Count: len(earlier)}); err != nil {
 			// The failure is recorded and the execution is about to fail, which is loud by itself: a channel that is down
 			// must not leave it in a state that a redrive cannot leave.
 			s.Log.ErrorContext(ctx, "alert not delivered", slog.String("batch", pk), slog.Any("cause", err))
 		}
 	}
 	return etl.Failure{Status: etl.StatusRecorded, PK: pk, ID: info.ID, Stage: info.Stage, Kind: info.Kind, Message: info.Message}, nil
+}
+
+// batch finds the batch of a request.
+func (s *Settle) batch(req etl.Request) (etl.Batch, error) {
+	p, err := s.Pipelines(req.Pipeline)
+	if err != nil {
+		return etl.Batch{}, err
+	}
+	return req.Batch(p.Schedule)
 }
 
 // failureInfo reads an error name and cause as Step Functions gives them.

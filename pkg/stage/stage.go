@@ -32,6 +32,21 @@ type Liveness interface {
 	Alive(ctx context.Context, execution string) (ledger.Liveness, error)
 }
 
+// Executions tells how executions ended: Step Functions' DescribeExecution.
+type Executions interface {
+	// Describe returns the execution as it is now. One that does not exist is an error that wraps store.ErrNotFound.
+	Describe(ctx context.Context, execution string) (Described, error)
+}
+
+// Described is an execution as Step Functions describes it.
+type Described struct {
+	Status   string // RUNNING, SUCCEEDED, FAILED, TIMED_OUT, ABORTED, PENDING_REDRIVE
+	Redrives int
+	Input    string // JSON, an etl.Request
+	Error    string // of FAILED; may be empty
+	Cause    string // likewise
+}
+
 // Alert is what an operator is told about a failure.
 type Alert struct {
 	Batch     string
@@ -72,8 +87,10 @@ type Deps struct {
 	Target    func(ctx context.Context, p *pipeline.Pipeline) (store.Table, error) // opens a pipeline's target table
 	Pipelines func(name string) (*pipeline.Pipeline, error)                        // finds a pipeline file
 	Liveness  Liveness
-	Alerts    Alerts
+	Alerts    Alerts // nil: nobody is told
 	Secrets   Secrets
+
+	Executions Executions // for [Settle.Ended] alone
 
 	HTTP   *http.Client                               // default: the source's own, with all its timeouts
 	Log    *slog.Logger                               // default: discard
