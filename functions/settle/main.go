@@ -1,5 +1,5 @@
-// Settle is the Lambda function that ends a batch: input etl.SettleInput, etl.RecordFailureInput or etl.RaiseInput; or an EventBridge event of an
-// execution that ended.
+// Settle is the Lambda function that ends a batch: input etl.SettleInput, etl.RecordFailureInput or etl.RaiseInput; or
+// an event of EventBridge that an execution has ended.
 package main
 
 import (
