@@ -41,22 +41,20 @@ type ManifestPart struct {
 	Object  int64  `json:"object"` // size of the object, bytes
 }
 
-// NewManifest sums up the landed parts of an extraction, which must be all of them in order.
-func NewManifest(b etl.Batch, extraction int, w etl.Window, pipelineDigest string, footers []Footer) Manifest {
+// NewManifest lists the landed parts of an extraction, which must be all of them in order.
+func NewManifest(b etl.Batch, extraction int, w etl.Window, pipelineDigest string, parts []ManifestPart) Manifest {
 	m := Manifest{
 		Onceload: manifestMark, Format: format, Batch: b.String(), Extraction: extraction,
 		Window:         etl.Window{Start: w.Start.UTC(), End: w.End.UTC()},
 		PipelineDigest: pipelineDigest,
-		Parts:          make([]ManifestPart, len(footers)),
-	}
-	for i, f := range footers {
-		m.Parts[i] = sumUp(f)
+		Parts:          append([]ManifestPart{}, parts...),
 	}
 	m.Pages, m.Records, m.Bytes = m.totals()
 	return m
 }
 
-func sumUp(f Footer) ManifestPart {
+// Sum is what the manifest says of the landed part.
+func (f Footer) Sum() ManifestPart {
 	p := ManifestPart{Part: f.Part, Pages: len(f.Pages), Records: f.Records(), Object: f.Object}
 	h := sha256.New()
 	for _, page := range f.Pages {
@@ -85,7 +83,7 @@ func (m Manifest) Verify(f Footer) error {
 		return lost("the manifest of %s extraction %d has no place for part %d of %s extraction %d",
 			m.Batch, m.Extraction, f.Part, f.Batch, f.Extraction)
 	}
-	if got, want := sumUp(f), m.Parts[f.Part]; got != want {
+	if got, want := f.Sum(), m.Parts[f.Part]; got != want {
 		return lost("%s extraction %d part %d is not the one of its manifest: %+v, want %+v", m.Batch, m.Extraction, f.Part, got, want)
 	}
 	return nil

@@ -28,7 +28,15 @@ func manifest(t testing.TB, raw store.Objects) (snapshot.Manifest, []snapshot.Fo
 		t.Fatal(err)
 	}
 	footers := []snapshot.Footer{land(t, raw, "one", "two"), f1}
-	return snapshot.NewManifest(batch, 1, window, "d1", footers), footers
+	return snapshot.NewManifest(batch, 1, window, "d1", sums(footers)), footers
+}
+
+func sums(footers []snapshot.Footer) []snapshot.ManifestPart {
+	var out []snapshot.ManifestPart
+	for _, f := range footers {
+		out = append(out, f.Sum())
+	}
+	return out
 }
 
 // same reports whether both are the same but for the digest, which only a written or read manifest has.
@@ -98,7 +106,7 @@ func TestManifestIsWrittenOnce(t *testing.T) {
 	if again, err := m.Write(t.Context(), raw); err != nil || !same(again, m) {
 		t.Fatalf("again: %+v, %v", again, err)
 	}
-	late := snapshot.NewManifest(batch, 1, window, "d2", footers[:1])
+	late := snapshot.NewManifest(batch, 1, window, "d2", sums(footers[:1]))
 	if got, err := late.Write(t.Context(), raw); err != nil || !same(got, m) {
 		t.Fatalf("a second manifest: %+v, %v; want the first", got, err)
 	}
@@ -106,7 +114,7 @@ func TestManifestIsWrittenOnce(t *testing.T) {
 	_, err = m.Write(t.Context(), raw)
 	wantKind(t, err, etl.RecordsLost, "_manifest.json", "already")
 
-	_, err = snapshot.NewManifest(batch, 1, window, "d1", footers[1:]).Write(t.Context(), newBucket())
+	_, err = snapshot.NewManifest(batch, 1, window, "d1", sums(footers[1:])).Write(t.Context(), newBucket())
 	wantKind(t, err, etl.Internal, "part 0")
 	_, err = snapshot.Manifest{}.Write(t.Context(), newBucket())
 	wantKind(t, err, etl.Internal)

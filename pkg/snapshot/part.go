@@ -23,6 +23,7 @@ const footerFrame = 1 << 10
 // PartWriter gathers pages in memory and lands them as one object. It is for one goroutine. The same pages give the same
 // object: no clock, no random.
 type PartWriter struct {
+	batch  etl.Batch
 	key    string
 	footer Footer
 	object bytes.Buffer // page members; once closed, the whole object
@@ -34,13 +35,19 @@ type PartWriter struct {
 
 // NewPartWriter starts a part of an extraction.
 func NewPartWriter(b etl.Batch, extraction, part int) *PartWriter {
-	w := &PartWriter{
-		key:    etl.RawPartKey(b, extraction, part),
-		footer: Footer{Onceload: footerMark, Format: format, Batch: b.String(), Extraction: extraction, Part: part},
-	}
+	w := &PartWriter{batch: b, footer: Footer{Onceload: footerMark, Format: format, Batch: b.String(), Extraction: extraction}}
 	// The level is a constant the package accepts, the only thing NewWriterLevel can refuse.
 	w.zip, _ = gzip.NewWriterLevel(&w.object, gzip.BestSpeed)
+	w.Reset(part)
 	return w
+}
+
+// Reset starts another part of the same extraction in the memory of this one, which has landed or is given up.
+func (w *PartWriter) Reset(part int) {
+	w.key = etl.RawPartKey(w.batch, w.footer.Extraction, part)
+	w.footer.Part, w.footer.Pages, w.footer.Object = part, nil, 0
+	w.object.Reset()
+	w.meta, w.open, w.closed = 0, false, false
 }
 
 // Len is the number of pages so far.
@@ -54,8 +61,8 @@ func (w *PartWriter) Size() int64 {
 	return int64(w.object.Len()) + w.meta
 }
 
-// Add compresses one body into the part. Offset, Length, Size and SHA256 of meta are set here; the rest is the caller's.
-// The body is not kept. A part that would become too large to read back is an error of kind BatchTooLarge.
+// Add compresses one body into the part. Offset, Length and Size of meta are set here, SHA256 too unless the caller has
+// computed it already; the rest is the caller's. The body is not kept. A part that would become too large to read back is an error of kind BatchTooLarge.
 func (w *PartWriter) Add(body []byte, meta Page) error {
 	at := fmt.Sprintf("%s: page %d", w.key, w.Len())
 	if w.closed {
@@ -68,7 +75,9 @@ func (w *PartWriter) Add(body []byte, meta Page) error {
 	if meta.After, err = compact(meta.After); err != nil {
 		return etl.Errorf(etl.Internal, "%s: state after: %w", at, err)
 	}
-	meta.SHA256 = digest(body)
+	if meta.SHA256 == "" {
+		meta.SHA256 = digest(body)
+	}
 	meta.Size = int64(len(body))
 	// What the footer would not read back as it was given must not differ between a landed and a read footer.
 	meta.URL = strings.ToValidUTF8(meta.URL, "\uFFFD")

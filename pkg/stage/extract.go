@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/onceload/onceload/pkg/etl"
@@ -91,13 +92,14 @@ type extraction struct {
 	window etl.Window
 	out    etl.Progress
 
-	guard   *source.Guard
-	footers []snapshot.Footer
-	at      source.State // where the next page is
-	done    bool         // there is no next page
-	part    *snapshot.PartWriter
-	opened  time.Time // when the part's first page came
-	landed  int       // parts landed by this call
+	guard  *source.Guard
+	parts  []snapshot.ManifestPart // landed
+	at     source.State            // where the next page is
+	done   bool                    // there is no next page
+	part   *snapshot.PartWriter    // the open part; nil = none
+	spare  *snapshot.PartWriter    // the last one that landed, for its memory
+	opened time.Time               // when the open part's first page came
+	landed int                     // parts landed by this call
 }
 
 func (e *extraction) run(ctx context.Context) (etl.Progress, error) {
@@ -131,22 +133,20 @@ func (e *extraction) fetch(ctx context.Context) error {
 	if err := e.rollForward(ctx); err != nil {
 		return err
 	}
+	// More than once only where a part that was there already leads elsewhere than ours did.
 	for !e.done {
-		if e.short(ctx) {
+		err := e.gather(ctx)
+		if errors.As(err, new(*timeUp)) {
 			return e.more(ctx)
 		}
-		if err := e.page(ctx); err != nil {
+		if err != nil {
+			return err
+		}
+		if _, err := e.land(ctx); err != nil {
 			return err
 		}
 	}
-	if err := e.land(ctx); err != nil {
-		return err
-	}
-	if !e.done {
-		// The part we lost the race for ends earlier than ours did.
-		return e.fetch(ctx)
-	}
-	m, err = snapshot.NewManifest(e.owner.Batch, e.out.Extraction, e.window, e.p.Digest, e.footers).Write(ctx, e.Raw)
+	m, err = snapshot.NewManifest(e.owner.Batch, e.out.Extraction, e.window, e.p.Digest, e.parts).Write(ctx, e.Raw)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (e *extraction) fetch(ctx context.Context) error {
 // the truth, the ledger's checkpoint a hint.
 func (e *extraction) rollForward(ctx context.Context) error {
 	e.guard = source.NewGuard(e.p.Source.Paginate.MaxPages)
-	e.footers, e.at, e.done, e.part = nil, source.State{}, false, nil
+	e.parts, e.at, e.done, e.part, e.spare = nil, source.State{}, false, nil, nil
 	for n := range etl.MaxParts {
 		f, err := snapshot.ReadFooter(ctx, e.Raw, etl.RawPartKey(e.owner.Batch, e.out.Extraction, n))
 		if errors.Is(err, store.ErrNotFound) {
@@ -185,34 +185,75 @@ func (e *extraction) adopt(f snapshot.Footer) error {
 		}
 		e.at, e.done = at, p.Done
 	}
-	e.footers = append(e.footers, f)
+	e.parts = append(e.parts, f.Sum())
 	return nil
 }
 
-// page fetches one page into the open part, and lands the part when it is full or old.
-func (e *extraction) page(ctx context.Context) error {
-	var began time.Time
-	if e.out.WaitBegan != "" {
-		var err error
-		if began, err = time.Parse(time.RFC3339Nano, e.out.WaitBegan); err != nil {
-			return etl.Errorf(etl.Usage, "progress: wait_began: %w", err)
-		}
-	}
-	pg, stats, err := e.client.Fetch(ctx, source.Request{
-		Slot: e.owner.Batch.Slot, Window: e.window, At: e.at, Tried: e.out.Attempts, WaitBegan: began,
-	})
-	e.out.Retries += stats.Retries
-	e.out.WaitedMS += stats.Waited.Milliseconds()
-	e.out.Attempts = stats.Attempts
+// gather fetches pages into the open part and lands each part that is full or old, until the last page is in the open
+// part, or something goes wrong, or a part that was there already leads elsewhere.
+func (e *extraction) gather(ctx context.Context) error {
+	f, err := e.fetcher()
 	if err != nil {
 		return err
 	}
-	e.out.WaitBegan = ""
-	sum := sha256.Sum256(pg.Body)
-	digest := hex.EncodeToString(sum[:])
-	if err := e.guard.Add(pg.Request, digest, pg.Records); err != nil {
-		return err
+	// One goroutine fetches while this one compresses and lands. It is never more than a page ahead, and has ended before
+	// anything else happens to the extraction.
+	ctx, cancel := context.WithCancel(ctx)
+	arrivals := make(chan arrival)
+	var fetching sync.WaitGroup
+	fetching.Go(func() {
+		defer close(arrivals)
+		f.run(ctx, func(a arrival) bool {
+			select {
+			case arrivals <- a:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		})
+	})
+	defer fetching.Wait()
+	defer cancel()
+
+	// A part gets old also while no page comes.
+	age := time.NewTimer(PartAge)
+	defer age.Stop()
+	for !e.done {
+		var full bool
+		select {
+		case a, ok := <-arrivals:
+			if !ok {
+				return fmt.Errorf("extract %s: %w", e.owner.Batch, ctx.Err())
+			}
+			if e.part == nil {
+				age.Reset(PartAge)
+			}
+			if err := e.add(a); err != nil {
+				return err
+			}
+			full = e.part.Size() >= e.p.Source.PartBytes || e.Now().Sub(e.opened) >= PartAge
+		case <-age.C:
+			full = true
+		}
+		if full {
+			if adopted, err := e.land(ctx); err != nil || adopted {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+// add puts what arrived into the open part.
+func (e *extraction) add(a arrival) error {
+	e.out.Retries += a.stats.Retries
+	e.out.WaitedMS += a.stats.Waited.Milliseconds()
+	e.out.Attempts = a.stats.Attempts
+	if a.err != nil {
+		return a.err
+	}
+	e.out.WaitBegan = ""
+	pg := a.page
 	before, err := json.Marshal(pg.Before)
 	if err != nil {
 		return fmt.Errorf("position before page: %w", err)
@@ -222,14 +263,17 @@ func (e *extraction) page(ctx context.Context) error {
 		return fmt.Errorf("position after page: %w", err)
 	}
 	if e.part == nil {
-		if len(e.footers) == etl.MaxParts {
+		if len(e.parts) == etl.MaxParts {
 			return etl.Errorf(etl.BatchTooLarge, "extraction %d of %s passes %d parts", e.out.Extraction, e.owner.Batch, etl.MaxParts)
 		}
-		e.part = snapshot.NewPartWriter(e.owner.Batch, e.out.Extraction, len(e.footers))
-		e.opened = e.Now()
+		if e.spare == nil {
+			e.spare = snapshot.NewPartWriter(e.owner.Batch, e.out.Extraction, 0)
+		}
+		e.part, e.spare, e.opened = e.spare, nil, e.Now()
+		e.part.Reset(len(e.parts))
 	}
 	err = e.part.Add(pg.Body, snapshot.Page{
-		SHA256: digest, Records: pg.Records, URL: pg.URL, Status: pg.Status, FetchedAt: pg.FetchedAt.UTC(),
+		SHA256: a.digest, Records: pg.Records, URL: pg.URL, Status: pg.Status, FetchedAt: pg.FetchedAt.UTC(),
 		Request: pg.Request, Before: before, After: after, Done: pg.Done,
 	})
 	if err != nil {
@@ -237,47 +281,43 @@ func (e *extraction) page(ctx context.Context) error {
 	}
 	e.at, e.done = pg.After, pg.Done
 	e.Watch(Tick{Stage: etl.StageExtract, Batch: e.owner.Batch, Pages: 1, Records: int64(pg.Records)})
-	if e.part.Size() >= e.p.Source.PartBytes || e.Now().Sub(e.opened) >= PartAge {
-		return e.land(ctx)
-	}
 	return nil
 }
 
-// land puts the open part. If another attempt's part is there, that one counts: everything beyond it is dropped.
-func (e *extraction) land(ctx context.Context) error {
+// land puts the open part. If another attempt's part is there, that one counts: everything beyond it is dropped, and the
+// position is behind it.
+func (e *extraction) land(ctx context.Context) (adopted bool, err error) {
 	if e.part == nil {
-		return nil
+		return false, nil
 	}
 	f, adopted, err := e.part.Land(ctx, e.Raw)
 	if err != nil {
-		return err
+		return false, err
 	}
-	e.part = nil
+	e.part, e.spare = nil, e.part
 	e.landed++
 	e.Watch(Tick{Stage: etl.StageExtract, Batch: e.owner.Batch, Parts: 1})
 	if adopted {
 		e.Log.WarnContext(ctx, "another attempt had landed this part: going on behind it",
 			slog.String("batch", e.owner.Batch.String()), slog.Int("part", f.Part))
 		if err := e.rollForward(ctx); err != nil {
-			return err
+			return false, err
 		}
 	} else {
-		e.footers = append(e.footers, f)
+		e.parts = append(e.parts, f.Sum())
 	}
-	return e.checkpoint(ctx)
+	return adopted, e.checkpoint(ctx)
 }
 
 // checkpoint notes in the ledger how far the extraction is: a hint for people, and the fence's test that we still own it.
 func (e *extraction) checkpoint(ctx context.Context) error {
 	_, err := e.Ledger.Update(ctx, e.owner, etl.StageExtract, func(b *ledger.Batch) {
-		b.Parts = len(e.footers)
+		b.Parts = len(e.parts)
 		b.Pages, b.Records, b.Bytes = 0, 0, 0
-		for _, f := range e.footers {
-			for _, p := range f.Pages {
-				b.Pages++
-				b.Records += int64(p.Records)
-				b.Bytes += p.Size
-			}
+		for _, p := range e.parts {
+			b.Pages += int64(p.Pages)
+			b.Records += p.Records
+			b.Bytes += p.Bytes
 		}
 		b.Retries, b.WaitedMS = e.out.Retries, e.out.WaitedMS
 	})
@@ -305,7 +345,7 @@ func (e *extraction) finish(ctx context.Context, m snapshot.Manifest) error {
 
 // more lands what there is and asks for another call.
 func (e *extraction) more(ctx context.Context) error {
-	if err := e.land(ctx); err != nil {
+	if _, err := e.land(ctx); err != nil {
 		return err
 	}
 	if err := e.idle(); err != nil {
@@ -317,7 +357,7 @@ func (e *extraction) more(ctx context.Context) error {
 
 // wait lands what there is and asks to be called again when the source allows it.
 func (e *extraction) wait(ctx context.Context, w *source.Wait) (etl.Progress, error) {
-	if err := e.land(ctx); err != nil {
+	if _, err := e.land(ctx); err != nil {
 		return e.out, err
 	}
 	if err := e.idle(); err != nil {
@@ -381,7 +421,7 @@ func (e *extraction) fail(ctx context.Context, cause error) error {
 	if etl.KindOf(cause) == etl.Superseded {
 		return cause
 	}
-	if err := e.land(ctx); err != nil {
+	if _, err := e.land(ctx); err != nil {
 		return errors.Join(cause, err)
 	}
 	if err := e.checkpoint(ctx); err != nil {
