@@ -180,7 +180,7 @@ func (s Schema) checkHigher(items []Item, most int) (out []Item, size int, err e
 	seen := make(map[Key]bool, len(items))
 	out = make([]Item, len(items))
 	for i, item := range items {
-		n := 0
+		var n int
 		if out[i], n, err = s.checkItem(item); err != nil {
 			return nil, 0, err
 		}

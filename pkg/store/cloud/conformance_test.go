@@ -31,8 +31,7 @@ const (
 
 // lacks are the checks that a server cannot pass, and why.
 func lacks(server string) storetest.Lacks {
-	switch server {
-	case "dynalite":
+	if server == "dynalite" {
 		const none = "it has no TransactWriteItems"
 		return storetest.Lacks{"put_all_higher": none, "put_all_higher_race": none,
 			"number_sizes": "it counts a byte too many for some numbers"}

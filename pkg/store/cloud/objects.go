@@ -100,16 +100,18 @@ func (o *Objects) upload(ctx context.Context, key string, body io.Reader) (err e
 		}
 	}()
 	var parts []types.CompletedPart
-	buf := make([]byte, partSize)
+	var buf bytes.Buffer
+	buf.Grow(partSize + bytes.MinRead)
 	for {
-		n, err := io.ReadFull(body, buf)
-		if err == io.EOF {
-			break
-		}
-		if err != nil && err != io.ErrUnexpectedEOF {
+		// Copy, not ReadFull: a body that ends with an ErrUnexpectedEOF of its own has failed.
+		buf.Reset()
+		if _, err := io.Copy(&buf, io.LimitReader(body, partSize)); err != nil {
 			return err
 		}
-		part, err := o.uploadPart(ctx, key, upload.UploadId, int32(len(parts)+1), buf[:n])
+		if buf.Len() == 0 {
+			break
+		}
+		part, err := o.uploadPart(ctx, key, upload.UploadId, int32(len(parts)+1), buf.Bytes())
 		if err != nil {
 			return err
 		}
@@ -171,7 +173,10 @@ type reader struct {
 
 func (r *reader) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
-	if err != nil && err != io.EOF {
+	if err == io.EOF { //nolint:errorlint // a wrapped EOF is a failure, not the end
+		return n, io.EOF
+	}
+	if err != nil {
 		err = fmt.Errorf("read s3://%s: %w", r.name, classify(r.ctx, err))
 	}
 	return n, err

@@ -164,8 +164,8 @@ func TestPutHigherStops(t *testing.T) {
 	}
 	_, err := table.PutHigher(t.Context(), items)
 	wantKind(t, err, etl.StoreUnavailable)
-	if !strings.Contains(err.Error(), "AccessDenied") || len(w.seen) > 100 {
-		t.Errorf("after %d requests: %v", len(w.seen), err)
+	if !strings.Contains(err.Error(), "AccessDenied") || w.requests() > 100 {
+		t.Errorf("after %d requests: %v", w.requests(), err)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestRanksOnTheWire(t *testing.T) {
 		}
 		return reply{body: `{"Responses":{"orders":[` + found + `]},"UnprocessedKeys":{` + left + `}}`}
 	}
-	run := func(replies ...reply) (map[store.Key]string, error, *wire, *sleeps) {
+	run := func(replies ...reply) (map[store.Key]string, *wire, *sleeps, error) {
 		w := newWire(t, false, func(n int, r request) reply {
 			in := r.json(t)["RequestItems"].(map[string]any)["orders"].(map[string]any)
 			if n == 0 {
@@ -192,10 +192,10 @@ func TestRanksOnTheWire(t *testing.T) {
 		})
 		table, sleeps := w.table(1)
 		ranks, err := table.Ranks(t.Context(), keys)
-		return ranks, err, w, sleeps
+		return ranks, w, sleeps, err
 	}
 	b := strings.Replace(key("b"), "}}", `},"_rank":{"S":"2"}}`, 1)
-	ranks, err, w, sleeps := run(answer("", key("b")+","+key("c")), answer("", key("b")), answer(b, ""))
+	ranks, w, sleeps, err := run(answer("", key("b")+","+key("c")), answer("", key("b")), answer(b, ""))
 	wantNil(t, err)
 	if len(ranks) != 1 || ranks[keys[1]] != "2" {
 		t.Errorf("ranks %v", ranks)
@@ -203,7 +203,7 @@ func TestRanksOnTheWire(t *testing.T) {
 	w.wantRequests(t, 3)
 	sleeps.want(t, 50, 50)
 
-	_, err, w, sleeps = run(answer("", key("a")+","+key("b")+","+key("c")))
+	_, w, sleeps, err = run(answer("", key("a")+","+key("b")+","+key("c")))
 	wantKind(t, err, etl.StoreThrottled)
 	w.wantRequests(t, 4)
 	sleeps.want(t, 100, 200, 400)

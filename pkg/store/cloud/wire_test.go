@@ -170,9 +170,15 @@ func (s *sleeps) want(t *testing.T, ms ...int) {
 	}
 }
 
+func (w *wire) requests() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.seen)
+}
+
 func (w *wire) wantRequests(t *testing.T, n int) {
 	t.Helper()
-	if len(w.seen) != n {
-		t.Errorf("%d requests, want %d", len(w.seen), n)
+	if got := w.requests(); got != n {
+		t.Errorf("%d requests, want %d", got, n)
 	}
 }

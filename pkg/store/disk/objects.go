@@ -261,7 +261,10 @@ func (r *reader) Read(p []byte) (int, error) {
 		return 0, fmt.Errorf("read %s: %w", r.key, err)
 	}
 	n, err := r.f.Read(p)
-	if err != nil && err != io.EOF {
+	if err == io.EOF { //nolint:errorlint // a wrapped EOF is a failure, not the end
+		return n, io.EOF
+	}
+	if err != nil {
 		err = fmt.Errorf("read %s: %w", r.key, fileError(err))
 	}
 	return n, err
