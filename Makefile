@@ -1,5 +1,5 @@
-# Everything here needs Go alone, except lint and check: they install pinned tools into .tools, and -race wants a C
-# compiler.
+# Everything here needs Go alone, except lint, check, aws-local and sam-build: they install pinned tools into .tools, and
+# -race wants a C compiler.
 
 FUZZTIME ?= 30s
 BENCH    ?= .
@@ -8,10 +8,10 @@ BENCH    ?= .
 TEST := go run .ci/test.go
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint check fuzz bench clean
+.PHONY: help build run test lint check fuzz bench aws-local aws-local-stop sam-build clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build onceload into .bin/
 	CGO_ENABLED=0 go build -trimpath -o .bin/onceload ./pkg/cmd/onceload
@@ -44,5 +44,23 @@ fuzz: ## Fuzz each target for FUZZTIME (30s)
 bench: ## Run the benchmarks named by BENCH (all)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
+aws-local: ## Start S3 and DynamoDB servers with the template's buckets and tables; print the environment to use them
+	@.ci/aws-local start
+
+aws-local-stop: ## Stop these servers; their data in .onceload/aws-local stays
+	@.ci/aws-local stop
+
+sam-build: ## Build the functions for a deploy, and check what was built
+	@.ci/tools sam
+	SAM_CLI_TELEMETRY=0 $(or $(ONCELOAD_TOOLS),.tools)/bin/sam build --build-in-source
+	go run .ci/artifacts.go
+
+# SAM asks for these (BuildMethod makefile), with ARTIFACTS_DIR set.
+FUNCTIONS := build-ExtractFunction build-TransformFunction build-GateFunction build-LoadFunction build-SettleFunction
+.PHONY: $(FUNCTIONS)
+$(FUNCTIONS): build-%Function:
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 go build -tags lambda.norpc -trimpath -buildvcs=false -ldflags='-s -w' \
+	  -o $(ARTIFACTS_DIR)/bootstrap ./functions/$$(echo $* | tr A-Z a-z)
+
 clean: ## Remove what was built; .tools and your data in .onceload stay
-	rm -rf .bin
+	rm -rf .bin .aws-sam
