@@ -30,10 +30,27 @@ type Layout struct {
 // A byte order mark of UTF-8 before the document is skipped. In NDJSON blank lines are skipped, a line may end in CR LF,
 // the last one in nothing, and lines have any length.
 func (l Layout) Records(body []byte, yield func(Record) error) (int, error) {
-	if l.Path.key || l.NDJSON && (l.Map || len(l.Path.steps) > 0) {
-		return 0, errors.New("records: @key is no place of records, and NDJSON has no path to them and no map")
+	w, err := l.walk(body, yield)
+	return w.count, err
+}
+
+// Split is [Layout.Records] that also returns what stands around the records: the document with their array or map
+// emptied, where totals and cursors are found without a second pass over the records. It aliases nothing. For NDJSON
+// there is nothing around.
+func (l Layout) Split(body []byte, yield func(Record) error) (n int, around []byte, err error) {
+	w, err := l.walk(body, yield)
+	if err != nil || w.to == 0 {
+		return w.count, nil, err
 	}
-	w := walk{scanner: scanner{data: body}, layout: l, yield: yield}
+	around = make([]byte, 0, w.from+len(body)-w.to)
+	return w.count, append(append(around, body[:w.from]...), body[w.to:]...), nil
+}
+
+func (l Layout) walk(body []byte, yield func(Record) error) (*walk, error) {
+	if l.Path.key || l.NDJSON && (l.Map || len(l.Path.steps) > 0) {
+		return &walk{}, errors.New("records: @key is no place of records, and NDJSON has no path to them and no map")
+	}
+	w := &walk{scanner: scanner{data: body}, layout: l, yield: yield}
 	i := w.begin()
 	if l.NDJSON {
 		i = w.lines(i)
@@ -47,13 +64,13 @@ func (l Layout) Records(body []byte, yield func(Record) error) (int, error) {
 	}
 	switch {
 	case w.stopped != nil:
-		return w.count, w.stopped
+		return w, w.stopped
 	case i < 0:
-		return w.count, w.err()
+		return w, w.err()
 	case w.shape.code != "":
-		return w.count, newFault(w.shape.code, body, w.shape.at, w.shape.msg)
+		return w, newFault(w.shape.code, body, w.shape.at, w.shape.msg)
 	}
-	return w.count, nil
+	return w, nil
 }
 
 // walk is one pass of Records.
@@ -63,6 +80,8 @@ type walk struct {
 	yield   func(Record) error
 	count   int
 	stopped error // what yield returned
+
+	from, to int // of what stands between the brackets around the records
 
 	shape struct { // the first fault of the layout
 		code string
@@ -178,12 +197,14 @@ func (w *walk) records(i int) int {
 	}
 	switch kind := kindOf(w.data[i]); {
 	case kind == Array:
+		w.from = i + 1
 		if i = w.enter(i); i < 0 {
 			return -1
 		}
 		for first := true; ; first = false {
 			at, more := w.element(i, first)
 			if !more {
+				w.to = at - 1
 				return at
 			}
 			if i = w.record(at, nil); i < 0 {
@@ -191,12 +212,14 @@ func (w *walk) records(i int) int {
 			}
 		}
 	case kind == Object && w.layout.Map:
+		w.from = i + 1
 		if i = w.enter(i); i < 0 {
 			return -1
 		}
 		for first := true; ; first = false {
 			name, at, more := w.name(i, first)
 			if !more {
+				w.to = at - 1
 				return at
 			}
 			if i = w.record(at, name); i < 0 {

@@ -211,22 +211,25 @@ func (c *Client) attempt(ctx context.Context, k call, r Request) (Page, *fault) 
 	if c.expired(r, resp.StatusCode, body) {
 		return Page{}, c.cursorExpired(k, r, resp.StatusCode)
 	}
-	if c.wrong != nil && !c.src.NDJSON {
-		// A fault of the text is found below, with its place.
-		if v, err := page.Find(body, *c.wrong); err == nil && truthy(v) {
-			return Page{}, c.malformed(k, resp, body, fmt.Errorf("an error stands at %s", c.wrong))
-		}
-	}
 	var last page.Record
 	var each func(page.Record) error
 	if c.pager.wantsLast() {
 		each = func(rec page.Record) error { last = rec; return nil }
 	}
-	n, err := c.layout.Records(body, each)
-	if err != nil {
-		return Page{}, c.malformed(k, resp, body, err)
+	n, around, faulty := c.layout.Split(body, each)
+	if faulty != nil || c.within || c.src.NDJSON {
+		around = body
 	}
-	next, done, err := c.pager.next(c, r.At, turn{url: resp.Request.URL, header: resp.Header, body: body, records: n, last: last})
+	if c.wrong != nil && !c.src.NDJSON {
+		// It stands in a document that need not have any records.
+		if v, err := page.Find(around, *c.wrong); err == nil && truthy(v) {
+			return Page{}, c.malformed(k, resp, body, fmt.Errorf("an error stands at %s", c.wrong))
+		}
+	}
+	if faulty != nil {
+		return Page{}, c.malformed(k, resp, body, faulty)
+	}
+	next, done, err := c.pager.next(c, r.At, turn{url: resp.Request.URL, header: resp.Header, around: around, records: n, last: last})
 	if err != nil {
 		if etl.KindOf(err) == etl.SourceRejected {
 			return Page{}, permanent(fmt.Errorf("%s: next page: %w", k.endpoint(), err))

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/onceload/onceload/pkg/page"
 	"github.com/onceload/onceload/pkg/pipeline"
@@ -50,6 +51,22 @@ func newPager(p pipeline.Paginate) (pager, error) {
 	return g, nil
 }
 
+// leadsInto reports whether a path that is looked up in the whole document leads into the records.
+func (g pager) leadsInto(records page.Path) bool {
+	for _, p := range []*page.Path{g.path, g.total, g.more} {
+		if p != nil && within(*p, records) && !(p == g.path && g.Style == "keyset") {
+			return true
+		}
+	}
+	return false
+}
+
+// within reports whether p is at or under the path of the records.
+func within(p, records page.Path) bool {
+	rest, ok := strings.CutPrefix(p.String(), records.String())
+	return ok && (rest == "" || records.String() == "" || rest[0] == '.' || rest[0] == '[')
+}
+
 // wantsLast reports whether the next position stands in the page's last record.
 func (g pager) wantsLast() bool { return g.Style == "keyset" }
 
@@ -78,7 +95,7 @@ func (g pager) params(at State) []pipeline.Param {
 type turn struct {
 	url     *url.URL // the page came from, after redirects
 	header  http.Header
-	body    []byte
+	around  []byte // the document, without its records where no path leads into them
 	records int
 	last    page.Record // for keyset
 }
@@ -95,7 +112,7 @@ func (g pager) next(c *Client, at State, t turn) (next State, done bool, err err
 	}
 	stated := false // the source itself said that there is more
 	if g.more != nil {
-		v, err := page.Find(t.body, *g.more)
+		v, err := page.Find(t.around, *g.more)
 		if err != nil {
 			return at, false, err
 		}
@@ -120,7 +137,7 @@ func (g pager) next(c *Client, at State, t turn) (next State, done bool, err err
 			next.Full = at.Full || (g.Size > 0 && int64(t.records) >= g.Size)
 			next.Number = now + g.step(t.records, next.Full)
 		}
-		total, known, err := g.count(t.body)
+		total, known, err := g.count(t.around)
 		switch {
 		case err != nil:
 			return at, false, err
@@ -129,7 +146,7 @@ func (g pager) next(c *Client, at State, t turn) (next State, done bool, err err
 			return at, true, nil
 		}
 	case "cursor":
-		next.Value, err = g.text(t.body, "next cursor")
+		next.Value, err = g.text(t.around, "next cursor")
 	case "keyset":
 		if t.records == 0 {
 			return at, true, nil
@@ -140,7 +157,7 @@ func (g pager) next(c *Client, at State, t turn) (next State, done bool, err err
 	case "link":
 		next.URL, err = nextLink(t.header.Values("Link")), nil
 	case "next_url":
-		next.URL, err = g.text(t.body, "next URL")
+		next.URL, err = g.text(t.around, "next URL")
 	}
 	if err != nil {
 		return at, false, err
@@ -171,11 +188,11 @@ func (g pager) step(records int, full bool) int64 {
 }
 
 // count reads total_pages or total; a page that leaves it out states nothing.
-func (g pager) count(body []byte) (n int64, known bool, err error) {
+func (g pager) count(doc []byte) (n int64, known bool, err error) {
 	if g.total == nil {
 		return 0, false, nil
 	}
-	s, err := scalar(body, *g.total, "total")
+	s, err := scalar(doc, *g.total, "total")
 	if err != nil || s == "" {
 		return 0, false, err
 	}

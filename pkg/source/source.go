@@ -56,6 +56,7 @@ type Client struct {
 	layout  page.Layout
 	pager   pager
 	wrong   *page.Path // error_when
+	within  bool       // a path of the paging or of error_when leads into the records
 	secret  string
 	token   token
 	scrubs  []string // what must not stand in a message
@@ -118,6 +119,7 @@ func New(p *pipeline.Pipeline, o Options) (*Client, error) {
 	if c.pager, err = newPager(p.Source.Paginate); err != nil {
 		return nil, invalid("paginate", err)
 	}
+	c.within = c.pager.leadsInto(records) || (c.wrong != nil && within(*c.wrong, records))
 	if c.src.Method == "" {
 		c.src.Method = http.MethodGet
 	}
