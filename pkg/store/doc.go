@@ -18,6 +18,9 @@ var errBadNumber = errors.New("bad number")
 // list in a map stands on the third.
 const MaxDepth = 32
 
+// maxNameBytes bounds the name of an attribute or of a member of a map.
+const maxNameBytes = 65_535
+
 // Canonical checks that doc is a JSON object that DynamoDB could hold, and returns a copy in the one form in which every
 // backend gives it back: no blanks; names unique and sorted by bytes; numbers plain (no exponent, no superfluous zero, at
 // most 38 significant digits); in strings only the quote, the backslash and control characters escaped, the shortest way.
@@ -146,8 +149,8 @@ func (c *canon) object(depth int) (size int, err error) {
 		if m.name, err = c.text(); err != nil {
 			return 0, err
 		}
-		if len(m.name) == 0 {
-			return 0, c.errorf("empty name")
+		if len(m.name) == 0 || len(m.name) > maxNameBytes {
+			return 0, c.errorf("a name of %d bytes: want 1 to %d", len(m.name), maxNameBytes)
 		}
 		if name := string(m.name); depth == 0 && (name == PKName || name == SKName || name == RankName) {
 			return 0, c.errorf("%s is kept beside the document, not in it", name)

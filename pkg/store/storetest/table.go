@@ -223,6 +223,8 @@ func refused(t *testing.T, tab store.Table) {
 		{"name twice, escaped", row2("p", "s", "r", `{"a":1,"\u0061":3}`)},
 		{"name twice inside", row2("p", "s", "r", `{"x":{"a":1,"a":3}}`)},
 		{"empty name", row2("p", "s", "r", `{"":1}`)},
+		{"empty name inside", row2("p", "s", "r", `{"a":[{"":1}]}`)},
+		{"long name", row2("p", "s", "r", `{"`+strings.Repeat("n", 65_536)+`":1}`)},
 		{"the key again", row2("p", "s", "r", `{"_pk":"p"}`)},
 		{"the rank again", row2("p", "s", "r", `{"_rank":"p"}`)},
 		{"text not UTF-8", row2("p", "s", "r", "{\"a\":\"\xff\"}")},
