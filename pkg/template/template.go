@@ -96,6 +96,8 @@ func decode(body ast.Node, values map[string]string) (*Template, error) {
 // plain turns a node into what encoding/json writes.
 func plain(n ast.Node, values map[string]string) (any, error) {
 	switch n := n.(type) {
+	case *ast.AnchorNode, *ast.AliasNode:
+		return nil, unread(n)
 	case *ast.TagNode:
 		v, err := plain(n.Value, values)
 		if err != nil {
@@ -105,15 +107,14 @@ func plain(n ast.Node, values map[string]string) (any, error) {
 	case ast.MapNode:
 		out := map[string]any{}
 		for it := n.MapRange(); it.Next(); {
+			if it.Key().IsMergeKey() {
+				return nil, unread(it.Key())
+			}
 			v, err := plain(it.Value(), values)
 			if err != nil {
 				return nil, err
 			}
-			key := it.Key().GetToken().Value
-			if _, twice := out[key]; twice {
-				return nil, fault(it.Key(), "%s is there twice", key)
-			}
-			out[key] = v
+			out[it.Key().GetToken().Value] = v // the parser refuses a key that is there twice
 		}
 		return out, nil
 	case *ast.SequenceNode:
@@ -131,12 +132,12 @@ func plain(n ast.Node, values map[string]string) (any, error) {
 	case ast.ScalarNode:
 		return n.GetValue(), nil
 	}
-	return nil, fault(n, "a %s is nothing that CloudFormation reads", n.Type()) // anchors, aliases, merges
+	return nil, fmt.Errorf("template: a %T where a value should be", n)
 }
 
-func fault(n ast.Node, format string, args ...any) error {
+func unread(n ast.Node) error {
 	p := n.GetToken().Position
-	return fmt.Errorf("template: line %d, column %d: %s", p.Line, p.Column, fmt.Sprintf(format, args...))
+	return fmt.Errorf("template: line %d, column %d: CloudFormation reads no anchors, aliases and merges", p.Line, p.Column)
 }
 
 // call is what an intrinsic function in its short form comes out as.
