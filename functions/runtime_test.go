@@ -267,7 +267,7 @@ func TestDeaths(t *testing.T) {
 			t.Error("the process ended as if nothing had happened")
 		}
 		r.logs(`"msg":"panic"`)
-		r.logs(`functions/runtime_test.go`)
+		r.logs(`functions_test.die(`)
 	})
 	for _, payload := range []string{`"exit"`, `"goroutine"`} {
 		t.Run(payload, func(t *testing.T) {
