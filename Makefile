@@ -8,7 +8,7 @@ BENCH    ?= .
 TEST := go run .ci/test.go
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint check fuzz bench aws-local aws-local-stop sam-build clean
+.PHONY: help build run test lint vet check fuzz bench aws-local aws-local-stop sam-build clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,10 +26,13 @@ lint: ## Run golangci-lint (pinned in .ci/tools)
 	@.ci/tools golangci-lint
 	$(or $(ONCELOAD_TOOLS),.tools)/bin/golangci-lint run
 
+vet:
+	go vet ./...
+	@for file in .ci/*.go; do go vet $$file || exit 1; done
+
 check: ## What must hold before a commit: gofmt, vet, lint, tests with the race detector
 	@files=$$(gofmt -l $(wildcard functions pkg .ci)); if [ -n "$$files" ]; then echo "gofmt -w $$files"; exit 1; fi
-	go vet ./... .ci/test.go
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory vet lint
 	$(TEST) -race -shuffle=on ./...
 
 fuzz: ## Fuzz each target for FUZZTIME (30s)
