@@ -21,7 +21,11 @@ import (
 	"github.com/onceload/onceload/pkg/stage"
 )
 
-const counts = `"new":247,"updated":0,"unchanged":0,"stale":0,"duplicate":1`
+// Parts of answers.
+const (
+	landed = `{"status":"landed","batch":"orders/20261130T100000Z","fence":1,"extraction":1,"ranges":[{"first":0,"last":0}],"attempts":0,"idle":0,"restarts":0,`
+	counts = `"new":247,"updated":0,"unchanged":0,"stale":0,"duplicate":1`
+)
 
 // answer is what the function answers to an event file once the files of after were answered.
 type answer struct {
@@ -31,7 +35,6 @@ type answer struct {
 
 // answers are the same in memory and of the built functions.
 func answers() map[string]answer {
-	const landed = `{"status":"landed","batch":"orders/20261130T100000Z","fence":1,"extraction":1,"ranges":[{"first":0,"last":0}],"attempts":0,"idle":0,"restarts":0,`
 	return map[string]answer{
 		"extract.json":               {nil, landed + `"retries":0,"waited_ms":0}`},
 		"extract-after-wait.json":    {nil, landed + `"retries":3,"waited_ms":900000}`},
