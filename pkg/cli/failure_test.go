@@ -302,6 +302,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"run", "orders", "--slot", "yesterday"}, "slot"},
 		{[]string{"run", "orders", "--slot", "2026-01-05T10:30:00Z"}, "begins at 2026-01-05T10:00:00Z"},
 		{[]string{"run", "orders", "--sloot", "x"}, "sloot"},
+		{[]string{"run", "orders", "--slot", "2999-01-05T10:00:00Z"}, "closes at 2999-01-05T11:00:00Z"},
 		{[]string{"run", "orders", "--source", "nonsense"}, "source"},
 		{[]string{"show", "orders"}, "pipeline>/<slot>"},
 		{[]string{"show", "orders/20260105T100000Z"}, "home"},

@@ -163,6 +163,15 @@ func (s Schedule) CheckSlot(t time.Time) error {
 	return nil
 }
 
+// CheckClosed says that the slot's window is still open now, or nil. A batch of an open window would complete without the
+// records that are still to come.
+func (s Schedule) CheckClosed(slot, now time.Time) error {
+	if end := s.Window(slot).End; now.Before(end) {
+		return Errorf(Usage, "slot %s is not over: its window closes at %s", slot.UTC().Format(time.RFC3339), end.Format(time.RFC3339))
+	}
+	return nil
+}
+
 // FormatSpan writes a duration as pipeline files do: `7d`, `1h`, `90s`.
 func FormatSpan(d time.Duration) string {
 	switch {

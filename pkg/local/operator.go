@@ -42,6 +42,9 @@ func (h *Home) Run(ctx context.Context, req etl.Request) (report ledger.Report, 
 	if err != nil {
 		return report, err
 	}
+	if err := p.Schedule.CheckClosed(b.Slot, h.opts.Now()); err != nil {
+		return report, err
+	}
 	id := fmt.Sprintf("local:%s:%s:%s", b.Pipeline, b.SlotID(), h.opts.NewID())
 	release, err := h.locks.hold(id)
 	if err != nil {

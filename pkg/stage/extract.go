@@ -39,6 +39,9 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 		return etl.Progress{}, err
 	}
 	b, err := in.Request.Batch(p.Schedule)
+	if err == nil {
+		err = p.Schedule.CheckClosed(b.Slot, s.Now())
+	}
 	if err != nil {
 		return etl.Progress{}, err
 	}
@@ -66,7 +69,7 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 		out.Status = etl.StatusLanded
 		return out, nil
 	}
-	client, err := s.source(p)
+	client, err := s.source(ctx, p, in.Execution)
 	if err != nil {
 		return out, err
 	}
@@ -360,8 +363,12 @@ func (e *extraction) wait(ctx context.Context, w *source.Wait) (etl.Progress, er
 	if _, err := e.land(ctx); err != nil {
 		return e.out, err
 	}
-	if err := e.idle(); err != nil {
-		return e.out, fmt.Errorf("%w (last: %s)", err, w.Reason)
+	e.Log.WarnContext(ctx, "source has to wait", slog.String("batch", e.owner.Batch.String()),
+		slog.Time("until", w.Until), slog.String("reason", w.Reason))
+	if !w.Shared { // retry.max_wait bounds a wait in a queue with others
+		if err := e.idle(); err != nil {
+			return e.out, fmt.Errorf("%w (last: %s)", err, w.Reason)
+		}
 	}
 	if e.out.WaitBegan == "" {
 		e.out.WaitBegan = etl.FormatTime(e.Now())
