@@ -45,6 +45,12 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 	if err != nil {
 		return etl.Progress{}, err
 	}
+	if in.Progress.Fence > 0 {
+		// An execution that lost its batch must not claim it a second time: its request has taken effect.
+		if _, err := s.Ledger.Owned(ctx, ledger.Owner{Batch: b, Execution: in.Execution, Fence: in.Progress.Fence}); err != nil {
+			return etl.Progress{}, fmt.Errorf("extract %s: %w", b, err)
+		}
+	}
 	claim, err := s.Ledger.Claim(ctx, ledger.ClaimRequest{
 		Batch: b, Execution: in.Execution, Window: p.Schedule.Window(b.Slot), PipelineDigest: p.Digest, Source: host(p.Source.URL),
 		Reload: in.Request.Reload, Refetch: in.Request.Refetch, Reprocess: in.Request.Reprocess,
