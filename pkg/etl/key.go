@@ -270,6 +270,9 @@ const RevisionPrefix = "revision#"
 // SourcePK is the partition key of a source's budget and breaker.
 func SourcePK(name string) string { return "source#" + name }
 
+// LimitsSK is the sort key of a source's budget and breaker.
+const LimitsSK = "limits"
+
 // JoinKey writes a target's key from its parts, in order: each part escaped (`%` as %25, `#` as %23), joined by `#`.
 // Different lists of at least one part never give the same key.
 func JoinKey(parts []string) string {

@@ -95,6 +95,9 @@ func (r *reader) checkSource() {
 	if at, ok := r.places["source.budget"]; ok {
 		r.p.budgetLine, r.p.budgetColumn = at.key.line, at.key.column
 	}
+	if s.Budget.Reserve > 0 && s.Budget.Reserve >= s.Budget.Daily {
+		r.atValue("source.budget.reserve", "fewer requests than daily has", "nothing is left of a daily quota of %d", s.Budget.Daily)
+	}
 	if u, err := url.Parse(s.URL); err == nil && s.Budget.Name == "" {
 		s.Budget.Name = strings.ToLower(u.Host)
 	}

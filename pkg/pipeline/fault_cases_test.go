@@ -337,6 +337,12 @@ checks: {max_age: 2d}`,
 		{"rate of zero", "records: data", `records: data
   budget: {rate: 0/s}`,
 			`9:18: source.budget.rate: "0/s" is no rate above zero; write a rate like 10/s, 100/m or 5000/h instead`},
+		{"reserve without a quota", "records: data", `records: data
+  budget: {reserve: 5}`,
+			"9:21: source.budget.reserve: nothing is left of a daily quota of 0; write fewer requests than daily has instead"},
+		{"reserve as big as the quota", "records: data", `records: data
+  budget: {daily: 5, reserve: 5}`,
+			"9:31: source.budget.reserve: nothing is left of a daily quota of 5; write fewer requests than daily has instead"},
 		{"bad budget name", "records: data", `records: data
   budget: {name: Shop API}`,
 			`9:18: source.budget.name: "Shop API" is no budget name; write lower-case letters, digits, dots and hyphens, like shop-api instead`},

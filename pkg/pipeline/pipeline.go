@@ -89,9 +89,10 @@ type CursorExpired struct {
 
 // Budget is shared by all invocations that name it.
 type Budget struct {
-	Name  string
-	Rate  float64 // requests a second; 0 = unlimited
-	Daily int64   // 0 = unlimited
+	Name    string
+	Rate    float64 // requests a second; 0 = unlimited
+	Daily   int64   // requests a UTC day; 0 = unlimited
+	Reserve int64   // of Daily, left untouched; below Daily
 }
 
 // Contract is what a record must be.

@@ -133,17 +133,19 @@ func sourceRows() []row {
 			typ: innerPath(false), into: func(p *Pipeline) any { return &p.Source.ErrorWhen }},
 		{key: "allow_hosts", list: true, otherwise: "the URL's own host", doc: "Further hosts that next links and redirects may lead to; credentials never go there.",
 			typ: hostName(), into: func(p *Pipeline) any { return &p.Source.AllowHosts }},
-		{key: "max_bytes", def: "33554432", doc: "Most bytes of one body, after decompression.",
+		{key: "max_bytes", def: "33554432", doc: "Most bytes of one body, after decompression. A body is held in memory, a few at a time: give the function more when you raise it.",
 			typ: integer(1, 1<<30), into: func(p *Pipeline) any { return &p.Source.MaxBytes }},
 		{key: "part_bytes", def: "16777216", doc: "Compressed bytes after which a part is closed.",
 			typ: integer(1, 1<<30), into: func(p *Pipeline) any { return &p.Source.PartBytes }},
-		{key: "budget", doc: "Limits shared by all that use the same name; the same name must have the same limits everywhere.", keys: []row{
+		{key: "budget", doc: "Limits shared by all invocations of all pipelines that use the same name, kept in the ledger; the same name must have the same limits everywhere. Requests beyond them wait, at no cost, up to retry.max_wait. A breaker of the same name needs no key: ten failures in a row, whosever, close the source to everyone for a minute; then one request tries it.", keys: []row{
 			{key: "name", otherwise: "the URL's host", doc: "Name of the budget.",
 				typ: budgetName(), into: func(p *Pipeline) any { return &p.Source.Budget.Name }},
 			{key: "rate", otherwise: "unlimited", doc: "Requests a second, minute, hour or day.",
 				typ: rate(), into: func(p *Pipeline) any { return &p.Source.Budget.Rate }},
 			{key: "daily", otherwise: "unlimited", doc: "Requests a UTC day.",
 				typ: integer(1, 1_000_000_000_000), into: func(p *Pipeline) any { return &p.Source.Budget.Daily }},
+			{key: "reserve", def: "0", doc: "Requests of daily that are left to others; below daily.",
+				typ: integer(0, 1_000_000_000_000), into: func(p *Pipeline) any { return &p.Source.Budget.Reserve }},
 		}},
 	}
 }
@@ -218,14 +220,14 @@ func paginateRows() []row {
 		style("page", "A page number as a parameter; ends at total_pages, at has_more, or at an empty page.",
 			param("Parameter that carries the page number."), start("1", "Number of the first page."),
 			sizeParam("size_param"), size("size", false), total("total_pages", "Path of the number of pages.")),
-		style("offset", "A record offset as a parameter; ends at total, at has_more, or at an empty page.",
+		style("offset", "A record offset as a parameter; ends at total, at has_more, or at an empty page. Once a page was full the offset moves by limit, over short pages too: a source that cuts pages by their size in bytes needs another style, or it skips records.",
 			param("Parameter that carries the offset."), start("0", "Offset of the first record."),
 			sizeParam("limit_param"), size("limit", false), total("total", "Path of the number of records.")),
 		style("cursor", "A cursor from the body as a parameter; ends when there is none.",
 			param("Parameter that carries the cursor."), at("next", "Path of the next cursor.", true, false), size("size", false)),
 		style("link", "The Link header's rel=\"next\"; ends when there is none.", size("size", false)),
 		style("next_url", "The next URL from the body; ends when there is none.", at("path", "Path of the next URL.", true, false), size("size", false)),
-		style("keyset", "A value of the last record as a parameter; ends at an empty page.",
+		style("keyset", "A value of the last record as a parameter; ends at an empty page. The source must order by it and answer with records beyond it: one that repeats the record of the value (>=) fails as SourceLoops at its last page.",
 			param("Parameter that carries the value."), at("from", "Path of the value in a record.", true, true), size("size", false)),
 		style("none", "One page."),
 	}

@@ -39,6 +39,7 @@ type Stats struct {
 type Wait struct {
 	Until  time.Time
 	Reason string
+	Shared bool // for the budget or the breaker: no sign that this extraction is stuck
 }
 
 // Error is the reason with the time.
@@ -94,14 +95,26 @@ func (c *Client) Fetch(ctx context.Context, r Request) (Page, Stats, error) {
 		c.o.Log.WarnContext(ctx, "source attempt failed",
 			slog.Int("attempt", stats.Attempts), slog.Int("attempts", c.src.Retry.Attempts), slog.String("reason", f.err.Error()),
 			slog.Duration("ceiling", ceiling), slog.Duration("wait", wait))
-		if err := c.pause(ctx, r, wait, f.err, &stats); err != nil {
+		if err := c.pause(ctx, r, wait, f.err, false, &stats); err != nil {
 			return Page{}, stats, err
 		}
 	}
 }
 
 // pause sleeps, or returns a Wait for what is too long to sleep through, or fails when the waits pass retry.max_wait.
-func (c *Client) pause(ctx context.Context, r Request, wait time.Duration, why error, stats *Stats) error {
+func (c *Client) pause(ctx context.Context, r Request, wait time.Duration, why error, shared bool, stats *Stats) error {
+	if err := c.postpone(r, wait, why, shared); !errors.As(err, new(*Wait)) || wait > c.src.Retry.InlineWait || wait >= c.timeLeft(ctx) {
+		return err
+	}
+	if err := c.o.Sleep(ctx, wait); err != nil {
+		return fmt.Errorf("wait before the next attempt: %w", err)
+	}
+	stats.Waited += wait
+	return nil
+}
+
+// postpone makes the Wait for what is due after wait, unless all waits for the request together pass retry.max_wait.
+func (c *Client) postpone(r Request, wait time.Duration, why error, shared bool) error {
 	now := c.o.Now()
 	until := now.Add(wait)
 	began := r.WaitBegan
@@ -112,14 +125,7 @@ func (c *Client) pause(ctx context.Context, r Request, wait time.Duration, why e
 		return etl.Errorf(etl.SourceThrottled, "a wait of %s, %s since the first one, passes retry.max_wait of %s: %w",
 			wait.Round(time.Millisecond), total.Round(time.Second), c.src.Retry.MaxWait, why)
 	}
-	if wait > c.src.Retry.InlineWait || wait >= c.timeLeft(ctx) {
-		return &Wait{Until: until, Reason: why.Error()}
-	}
-	if err := c.o.Sleep(ctx, wait); err != nil {
-		return fmt.Errorf("wait before the next attempt: %w", err)
-	}
-	stats.Waited += wait
-	return nil
+	return &Wait{Until: until, Reason: why.Error(), Shared: shared}
 }
 
 // timeLeft is what the context's deadline leaves, less the margin.
@@ -142,30 +148,46 @@ func (c *Client) admit(ctx context.Context, r Request, stats *Stats) error {
 	if r.WaitBegan.IsZero() {
 		r.WaitBegan = began
 	}
+	var slept time.Duration
 	for {
-		wait, err := c.o.Limiter.Admit(ctx)
+		wait, why, err := c.o.Limiter.Admit(ctx)
 		if err != nil {
 			return fmt.Errorf("ask for a request of the budget: %w", err)
 		}
 		if wait <= 0 {
 			return nil
 		}
-		if err := c.pause(ctx, r, wait, errors.New("the source's budget is used up or its breaker is open"), stats); err != nil {
+		reason := errors.New(why)
+		// Many short waits are a long one.
+		if slept += wait; slept > c.src.Retry.InlineWait {
+			return c.postpone(r, wait, reason, true)
+		}
+		if err := c.pause(ctx, r, wait, reason, true, stats); err != nil {
 			return err
 		}
 	}
 }
 
-// observe tells the limiter how the attempt ended.
+// observe tells the limiter how the attempt ended, if that says anything about the source.
 func (c *Client) observe(ctx context.Context, f *fault) error {
-	if c.o.Limiter == nil {
+	if c.o.Limiter == nil || ctx.Err() != nil {
 		return nil
 	}
 	var kind etl.Kind
+	var demand time.Duration
 	if f != nil {
 		kind = etl.KindOf(f.err)
+		if own := (*tooSlow)(nil); errors.As(f.err, &own) && own.deadline {
+			return nil // cut by our own deadline
+		}
+		if !f.answered && kind != etl.SourceUnavailable {
+			return nil // not even asked
+		}
+		if kind == etl.SourceThrottled {
+			demand = f.after
+		}
 	}
-	if err := c.o.Limiter.Observe(ctx, kind); err != nil {
+	if err := c.o.Limiter.Observe(ctx, kind, demand); err != nil {
 		return fmt.Errorf("tell the budget of a request: %w", err)
 	}
 	return nil
@@ -175,6 +197,7 @@ func (c *Client) observe(ctx context.Context, f *fault) error {
 type fault struct {
 	err       error // classified
 	transient bool
+	answered  bool          // the source sent a response
 	status    int           // of the response; 0 = none
 	after     time.Duration // the wait the source demands; 0 = none
 }
@@ -198,6 +221,15 @@ func (c *Client) attempt(ctx context.Context, k call, r Request) (Page, *fault) 
 		return Page{}, f
 	}
 	defer resp.Body.Close()
+	pg, f := c.page(ctx, cancel, k, r, resp)
+	if f != nil {
+		f.answered = true
+	}
+	return pg, f
+}
+
+// page makes a page of the response.
+func (c *Client) page(ctx context.Context, cancel context.CancelCauseFunc, k call, r Request, resp *http.Response) (Page, *fault) {
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return Page{}, c.refused(ctx, cancel, k, r, resp)
 	}

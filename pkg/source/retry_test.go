@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -381,22 +382,23 @@ func TestPost(t *testing.T) {
 
 // limiter lets the second request in only after a wait.
 type limiter struct {
-	waits []time.Duration
-	kinds []etl.Kind
-	err   error
+	waits   []time.Duration
+	kinds   []etl.Kind
+	demands []time.Duration
+	err     error
 }
 
-func (l *limiter) Admit(context.Context) (time.Duration, error) {
+func (l *limiter) Admit(context.Context) (time.Duration, string, error) {
 	if len(l.waits) == 0 {
-		return 0, l.err
+		return 0, "", l.err
 	}
 	w := l.waits[0]
 	l.waits = l.waits[1:]
-	return w, nil
+	return w, "the budget is used up", nil
 }
 
-func (l *limiter) Observe(_ context.Context, k etl.Kind) error {
-	l.kinds = append(l.kinds, k)
+func (l *limiter) Observe(_ context.Context, k etl.Kind, demand time.Duration) error {
+	l.kinds, l.demands = append(l.kinds, k), append(l.demands, demand)
 	return nil
 }
 
@@ -419,8 +421,23 @@ func TestLimiter(t *testing.T) {
 	}
 	l.waits = []time.Duration{2 * time.Hour}
 	_, stats, err = r.fetch()
-	if wait := (*source.Wait)(nil); !errors.As(err, &wait) || !strings.Contains(wait.Reason, "budget") || stats.Attempts != 0 {
+	if wait := (*source.Wait)(nil); !errors.As(err, &wait) || !strings.Contains(wait.Reason, "budget") || !wait.Shared || stats.Attempts != 0 {
 		t.Fatalf("%v, stats %+v", err, stats)
+	}
+	r.pipeline.Source.Retry.InlineWait = 5 * time.Second
+	l.waits = slices.Repeat([]time.Duration{time.Second}, 100)
+	_, stats, err = r.fetch()
+	if wait := (*source.Wait)(nil); !errors.As(err, &wait) || !wait.Shared || stats.Waited != 5*time.Second {
+		t.Fatalf("many short waits: %v, stats %+v", err, stats)
+	}
+	l.waits = []time.Duration{7 * time.Hour}
+	_, _, err = r.fetch()
+	wantKind(t, err, etl.SourceThrottled, "retry.max_wait", "the budget is used up")
+	l.waits = nil
+	r.handler = func(w http.ResponseWriter, _ *http.Request) { reply(w, 429, "", "Retry-After", "120") }
+	l.kinds, l.demands = nil, nil
+	if _, _, err = r.fetch(); fmt.Sprint(l.kinds, l.demands) != "[SourceThrottled] [2m0s]" {
+		t.Fatalf("%v, told %v %v", err, l.kinds, l.demands)
 	}
 	l.err = errors.New("ledger away")
 	if _, _, err = r.fetch(); !errors.Is(err, l.err) {

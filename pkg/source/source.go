@@ -41,10 +41,11 @@ type Timeouts struct {
 
 // Limiter lets requests through: the budget and the breaker that all invocations of a source share.
 type Limiter interface {
-	// Admit asks to make one request now. A positive wait means not yet: ask again after it.
-	Admit(ctx context.Context) (wait time.Duration, err error)
-	// Observe tells how an admitted request ended: "" or the kind of its failure.
-	Observe(ctx context.Context, kind etl.Kind) error
+	// Admit asks to make one request now. A positive wait means not yet, and why: ask again after it.
+	Admit(ctx context.Context) (wait time.Duration, why string, err error)
+	// Observe tells how an admitted request ended: "" or the kind of its failure; and the wait the source demands of
+	// everyone, 0 = none. An end that says nothing about the source is not told.
+	Observe(ctx context.Context, kind etl.Kind, demand time.Duration) error
 }
 
 // Client asks one pipeline's source for pages. Not for concurrent use: it keeps the secret and the token it was given.

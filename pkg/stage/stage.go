@@ -171,11 +171,21 @@ func (c *core) compile(name string) (*pipeline.Pipeline, *contract.Contract, err
 	return p, k, nil
 }
 
-// source makes the API client of a pipeline.
-func (c *core) source(p *pipeline.Pipeline) (*source.Client, error) {
+// source makes the API client of a pipeline for one invocation of an execution.
+func (c *core) source(ctx context.Context, p *pipeline.Pipeline, execution string) (*source.Client, error) {
+	b := p.Source.Budget
+	limits := ledger.Limits{Name: b.Name, Rate: b.Rate, Daily: b.Daily, Reserve: b.Reserve}
+	if limits.Name == "" {
+		limits.Name = host(p.Source.URL)
+	}
+	holder := execution
+	if id, err := requestID(ctx); err == nil { // two invocations of one execution may overlap
+		holder += " " + id
+	}
 	return source.New(p, source.Options{
 		HTTP: c.HTTP, Log: c.Log, Now: c.Now, Sleep: c.Sleep, Rand: c.Rand, Margin: c.Margin,
-		Secret: c.Secrets.Secret,
+		Secret:  c.Secrets.Secret,
+		Limiter: c.Ledger.Limiter(limits, p.Name, holder, c.Rand),
 	})
 }
 
