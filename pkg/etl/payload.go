@@ -174,6 +174,8 @@ type LoadPosition struct {
 	Range  Range      `json:"range"`
 	Row    int        `json:"row"`
 	Counts LoadCounts `json:"counts"`
+	// Conflicts are rows of that part whose version another content has too, in the part or in the table.
+	Conflicts int64 `json:"conflicts,omitempty"`
 }
 
 // LoadOutput says whether the run is finished, or what is left of it.

@@ -26,6 +26,12 @@ func (r Rank) String() string {
 	return fmt.Sprintf("%04d|%s|%04d.%04d|%s", r.Epoch, r.Version, r.Revision.Contract, r.Revision.Engine, r.Digest)
 }
 
+// Conflict reports whether two stored ranks differ in their digests alone: two contents under one version.
+func Conflict(a, b string) bool {
+	i := strings.LastIndexByte(a, '|')
+	return i >= 0 && a != b && len(a) == len(b) && a[:i+1] == b[:i+1]
+}
+
 // VersionInteger encodes a decimal integer of at most [MaxDigits] digits (no leading zeros, optional leading minus) at a
 // fixed width of 39 bytes whose byte order is the numbers' order: `1` and 38 digits, or `0` and the nines' complement.
 func VersionInteger(s string) (string, error) {

@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -45,7 +48,7 @@ func (s *Load) Run(ctx context.Context, in etl.LoadInput) (etl.LoadOutput, error
 	if err != nil {
 		return etl.LoadOutput{}, fmt.Errorf("target of %s: %w", o.Batch, err)
 	}
-	l := &load{core: s.core, transform: s.transform, p: p, k: k, target: target, batch: o.Batch, bind: in.Binding, number: in.Load}
+	l := &load{core: s.core, transform: s.transform, p: p, k: k, target: target, batch: o.Batch, bind: in.Binding, number: in.Load, rows: store.MaxPutHigher}
 	if p.Target.Atomic {
 		if err := l.atomic(ctx, in.Position.Range); err != nil {
 			return etl.LoadOutput{}, fmt.Errorf("load %s: %w", o.Batch, err)
@@ -61,12 +64,25 @@ func (s *Load) Run(ctx context.Context, in etl.LoadInput) (etl.LoadOutput, error
 		if err != nil {
 			return etl.LoadOutput{}, fmt.Errorf("load part %d of %s: %w", pos.Range.First, o.Batch, err)
 		}
+		if !done && pos == in.Position {
+			return etl.LoadOutput{}, etl.Errorf(etl.StoreThrottled, "load part %d of %s: the table took not %d rows in the time of a whole call",
+				pos.Range.First, o.Batch, l.rows)
+		}
 		if !done {
 			return etl.LoadOutput{Status: etl.StatusMore, Position: pos}, nil
 		}
 	}
 	return etl.LoadOutput{Status: etl.StatusDone, Position: pos}, nil
 }
+
+// A chunk is what is written and counted together. Its size follows the table's pace: a chunk that takes longer than
+// slowChunk is halved, so that a throttled table still moves the position within a call, one that is faster than
+// fastChunk is doubled up to [store.MaxPutHigher].
+const (
+	minChunk  = 25
+	slowChunk = 20 * time.Second
+	fastChunk = 5 * time.Second
+)
 
 // load is one call's work.
 type load struct {
@@ -78,6 +94,7 @@ type load struct {
 	batch     etl.Batch
 	bind      etl.Binding
 	number    int
+	rows      int // of the next chunk
 }
 
 // bound returns the part's transform record and makes sure that its objects are there: what a lifecycle rule took away
@@ -115,31 +132,33 @@ func (l *load) part(ctx context.Context, pos *etl.LoadPosition) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	flushed := *pos
 	var chunk []store.Item
 	flush := func(row int) error {
 		if len(chunk) > 0 {
-			outcomes, err := l.write(ctx, chunk, l.target.PutHigher)
+			outcomes, conflicts, err := l.chunk(ctx, chunk)
 			if err != nil {
 				return err
 			}
 			for _, o := range outcomes {
 				count(&pos.Counts, o)
 			}
+			pos.Conflicts += conflicts
 			l.watch(outcomes)
 			chunk = chunk[:0]
 		}
 		pos.Row = row
+		flushed = *pos
 		return nil
 	}
 	row, from := 0, pos.Row
-	errStop := errors.New("time is up")
 	err = l.lines(ctx, rec, func(line []byte) error {
 		row++
 		if row <= from {
 			return nil
 		}
-		if len(chunk) == 0 && row > from+1 && l.short(ctx) {
-			return errStop
+		if len(chunk) == 0 && pos.Row > from && l.short(ctx) {
+			return errTimeUp
 		}
 		item, err := contract.ParseLine(line)
 		if err != nil {
@@ -147,16 +166,19 @@ func (l *load) part(ctx context.Context, pos *etl.LoadPosition) (bool, error) {
 		}
 		if w, repeated := winner[keyDigest(item.Key)]; repeated && w.row != row {
 			pos.Counts.Duplicate++
+			if etl.Conflict(item.Rank, w.rank) {
+				pos.Conflicts++
+			}
 			return nil
 		}
 		chunk = append(chunk, item)
-		if len(chunk) == store.MaxPutHigher {
+		if len(chunk) >= l.rows {
 			return flush(row)
 		}
 		return nil
 	})
-	if errors.Is(err, errStop) {
-		pos.Row = row - 1 // rows passed over as duplicates since the last flush are counted too
+	if errors.Is(err, errTimeUp) {
+		*pos = flushed
 		return false, nil
 	}
 	if err != nil {
@@ -165,7 +187,32 @@ func (l *load) part(ctx context.Context, pos *etl.LoadPosition) (bool, error) {
 	if err := flush(row); err != nil {
 		return false, err
 	}
-	return true, l.record(ctx, rec, pos.Counts)
+	return true, l.record(ctx, rec, pos.Counts, pos.Conflicts)
+}
+
+// errTimeUp ends the work of a call that has too little time for another chunk, or had too little for the last one.
+var errTimeUp = errors.New("the time of this call is up")
+
+// chunk writes a chunk by rank and sets the size of the next one. The write is given up shortly before the call's own end.
+func (l *load) chunk(ctx context.Context, items []store.Item) ([]store.Outcome, int64, error) {
+	began := l.Now()
+	within := ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, deadline.Sub(began)-l.Margin/4)
+		defer cancel()
+	}
+	outcomes, conflicts, err := l.write(within, items, l.target.PutHigher)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		return nil, 0, errTimeUp
+	}
+	switch took := l.Now().Sub(began); {
+	case took > slowChunk:
+		l.rows = max(l.rows/2, minChunk)
+	case took < fastChunk:
+		l.rows = min(2*l.rows, store.MaxPutHigher)
+	}
+	return outcomes, conflicts, err
 }
 
 // atomic loads all parts in one transaction. A key that occurs in several parts is loaded once, and counted as duplicate
@@ -176,7 +223,7 @@ func (l *load) atomic(ctx context.Context, parts etl.Range) error {
 		part int
 	}
 	var recs []ledger.TransformRecord
-	counts := map[int]*etl.LoadCounts{}
+	counts, conflicts := map[int]*etl.LoadCounts{}, map[int]int64{}
 	winner := map[store.Key]row{}
 	var order []store.Key
 	for part := parts.First; part <= parts.Last; part++ {
@@ -194,6 +241,9 @@ func (l *load) atomic(ctx context.Context, parts etl.Range) error {
 			w, repeated := winner[item.Key]
 			if !repeated {
 				order = append(order, item.Key)
+			}
+			if repeated && etl.Conflict(w.item.Rank, item.Rank) {
+				conflicts[part]++
 			}
 			if repeated && w.item.Rank >= item.Rank {
 				counts[part].Duplicate++
@@ -213,16 +263,19 @@ func (l *load) atomic(ctx context.Context, parts etl.Range) error {
 	for i, k := range order {
 		items[i] = winner[k].item
 	}
-	outcomes, err := l.write(ctx, items, l.target.PutAllHigher)
+	outcomes, met, err := l.write(ctx, items, l.target.PutAllHigher)
 	if err != nil {
 		return err
+	}
+	if len(recs) > 0 {
+		conflicts[recs[0].Part] += met
 	}
 	for i, o := range outcomes {
 		count(counts[winner[order[i]].part], o)
 	}
 	l.watch(outcomes)
 	for _, rec := range recs {
-		if err := l.record(ctx, rec, *counts[rec.Part]); err != nil {
+		if err := l.record(ctx, rec, *counts[rec.Part], conflicts[rec.Part]); err != nil {
 			return err
 		}
 	}
@@ -230,11 +283,11 @@ func (l *load) atomic(ctx context.Context, parts etl.Range) error {
 }
 
 // record notes that a part is loaded, once its books balance.
-func (l *load) record(ctx context.Context, rec ledger.TransformRecord, c etl.LoadCounts) error {
+func (l *load) record(ctx context.Context, rec ledger.TransformRecord, c etl.LoadCounts, conflicts int64) error {
 	if c.Total() != rec.Valid {
 		return etl.Errorf(etl.RecordsLost, "part %d: %d valid records, %d accounted for", rec.Part, rec.Valid, c.Total())
 	}
-	if _, err := l.Ledger.PutLoad(ctx, l.batch, l.bind, l.number, ledger.LoadRecord{Part: rec.Part, LoadCounts: c}); err != nil {
+	if _, err := l.Ledger.PutLoad(ctx, l.batch, l.bind, l.number, ledger.LoadRecord{Part: rec.Part, LoadCounts: c, Conflicts: conflicts}); err != nil {
 		return fmt.Errorf("load record of part %d: %w", rec.Part, err)
 	}
 	l.Watch(Tick{Stage: etl.StageLoad, Batch: l.batch, Parts: 1})
@@ -307,44 +360,73 @@ func (l *load) winners(ctx context.Context, rec ledger.TransformRecord) (map[[16
 	})
 }
 
-// write decides each item by rank, and returns an outcome for each. Ranks are read first, and may be stale: they only
-// rise, so an item that loses against what was read loses for good, and all others are decided again by put.
-func (l *load) write(ctx context.Context, items []store.Item, put func(context.Context, []store.Item) ([]store.Outcome, error)) ([]store.Outcome, error) {
+// write decides each item by rank, and returns an outcome for each and the number of conflicts met: rows whose version is
+// that of the row in the table and whose content differs. Ranks are read first, and may be stale: they only rise, so an
+// item that loses against what was read loses for good, and all others are decided again by put.
+func (l *load) write(ctx context.Context, items []store.Item, put func(context.Context, []store.Item) ([]store.Outcome, error)) ([]store.Outcome, int64, error) {
+	ranks, err := l.ranks(ctx, items)
+	if err != nil {
+		return nil, 0, err
+	}
+	conflicts := int64(0)
 	out := make([]store.Outcome, len(items))
 	var rest []store.Item
 	var at []int // where in items the rest stand
-	for from := 0; from < len(items); from += store.MaxBatchGet {
-		batch := items[from:min(from+store.MaxBatchGet, len(items))]
+	for i, it := range items {
+		there := ranks[it.Key]
+		if etl.Conflict(there, it.Rank) {
+			conflicts++
+		}
+		switch {
+		case there == it.Rank:
+			out[i] = store.Unchanged
+		case there > it.Rank:
+			out[i] = store.Stale
+		default:
+			rest, at = append(rest, it), append(at, i)
+		}
+	}
+	if len(rest) == 0 {
+		return out, conflicts, nil
+	}
+	outcomes, err := put(ctx, rest)
+	if err != nil {
+		return nil, 0, fmt.Errorf("write rows: %w", err)
+	}
+	var overtaken []store.Item
+	for i, o := range outcomes {
+		out[at[i]] = o
+		if o == store.Stale && !etl.Conflict(ranks[rest[i].Key], rest[i].Rank) {
+			overtaken = append(overtaken, rest[i])
+		}
+	}
+	// Another loader put a higher rank there meanwhile, or the look was stale: look again whether it is a conflict.
+	if ranks, err = l.ranks(ctx, overtaken); err != nil {
+		return nil, 0, err
+	}
+	for _, it := range overtaken {
+		if etl.Conflict(ranks[it.Key], it.Rank) {
+			conflicts++
+		}
+	}
+	return out, conflicts, nil
+}
+
+// ranks reads the ranks of any number of items.
+func (l *load) ranks(ctx context.Context, items []store.Item) (map[store.Key]string, error) {
+	ranks := make(map[store.Key]string, len(items))
+	for batch := range slices.Chunk(items, store.MaxBatchGet) {
 		keys := make([]store.Key, len(batch))
 		for i, it := range batch {
 			keys[i] = it.Key
 		}
-		ranks, err := l.target.Ranks(ctx, keys)
+		found, err := l.target.Ranks(ctx, keys)
 		if err != nil {
 			return nil, fmt.Errorf("read ranks: %w", err)
 		}
-		for i, it := range batch {
-			switch there := ranks[it.Key]; {
-			case there == it.Rank:
-				out[from+i] = store.Unchanged
-			case there > it.Rank:
-				out[from+i] = store.Stale
-			default:
-				rest, at = append(rest, it), append(at, from+i)
-			}
-		}
+		maps.Copy(ranks, found)
 	}
-	if len(rest) == 0 {
-		return out, nil
-	}
-	outcomes, err := put(ctx, rest)
-	if err != nil {
-		return nil, fmt.Errorf("write rows: %w", err)
-	}
-	for i, o := range outcomes {
-		out[at[i]] = o
-	}
-	return out, nil
+	return ranks, nil
 }
 
 // lines streams the part's valid lines and verifies their digest at the end.
