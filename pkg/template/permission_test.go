@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,8 +34,10 @@ type world struct {
 	token      string
 	running    etl.Stage
 	calls      int
-	used       map[string]map[etl.Stage]bool // by action and resource
 	described  stage.Described
+
+	mu   sync.Mutex
+	used map[string]map[etl.Stage]bool // by action and resource
 }
 
 func newWorld(t *testing.T) *world {
@@ -78,6 +81,8 @@ func (w *world) use(action, resource string) {
 	if w.running == "" {
 		return // the test itself
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	key := action + " " + resource
 	if w.used[key] == nil {
 		w.used[key] = map[etl.Stage]bool{}
