@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -251,8 +252,14 @@ func (p *process) isDead() bool {
 	return p.dead
 }
 
+// budgetKey finds how many store calls a function call may still make before it dies alone.
+type budgetKey struct{}
+
 // call makes one store call as the plan has it. half says that less than everything is done when it is refused.
-func (p *process) call(op, key string, do func() error, half func() error) error {
+func (p *process) call(ctx context.Context, op, key string, do func() error, half func() error) error {
+	if left, ok := ctx.Value(budgetKey{}).(*atomic.Int64); ok && left.Add(-1) < 0 {
+		return errDead
+	}
 	p.counter.Lock()
 	if p.dead {
 		p.counter.Unlock()
@@ -301,7 +308,7 @@ type objects struct {
 }
 
 func (o objects) PutOnce(ctx context.Context, key string, body []byte) error {
-	return o.p.call("PutOnce", key, func() error {
+	return o.p.call(ctx, "PutOnce", key, func() error {
 		err := o.in.PutOnce(ctx, key, body)
 		if err == nil {
 			o.p.noteLanded(ctx, key)
@@ -329,7 +336,7 @@ func (w *world) noteLanded(ctx context.Context, key string) {
 }
 
 func (o objects) Put(ctx context.Context, key string, body io.Reader) error {
-	return o.p.call("Put", key, func() error {
+	return o.p.call(ctx, "Put", key, func() error {
 		var old []byte
 		if r, err := o.in.Get(ctx, key); err == nil {
 			old, _ = io.ReadAll(r)
@@ -347,28 +354,28 @@ func (o objects) Put(ctx context.Context, key string, body io.Reader) error {
 }
 
 func (o objects) Get(ctx context.Context, key string) (r io.ReadCloser, err error) {
-	err = o.p.call("Get", key, func() error { r, err = o.in.Get(ctx, key); return err }, nil)
+	err = o.p.call(ctx, "Get", key, func() error { r, err = o.in.Get(ctx, key); return err }, nil)
 	return r, err
 }
 
 func (o objects) GetRange(ctx context.Context, key string, off, n int64) (b []byte, err error) {
-	err = o.p.call("GetRange", key, func() error { b, err = o.in.GetRange(ctx, key, off, n); return err }, nil)
+	err = o.p.call(ctx, "GetRange", key, func() error { b, err = o.in.GetRange(ctx, key, off, n); return err }, nil)
 	return b, err
 }
 
 func (o objects) Head(ctx context.Context, key string) (i store.Info, err error) {
-	err = o.p.call("Head", key, func() error { i, err = o.in.Head(ctx, key); return err }, nil)
+	err = o.p.call(ctx, "Head", key, func() error { i, err = o.in.Head(ctx, key); return err }, nil)
 	return i, err
 }
 
 func (o objects) List(ctx context.Context, prefix string) iter.Seq2[store.Info, error] {
-	return seq(o.p, "List", prefix, o.in.List(ctx, prefix))
+	return seq(ctx, o.p, "List", prefix, o.in.List(ctx, prefix))
 }
 
-func seq[T any](p *process, op, key string, in iter.Seq2[T, error]) iter.Seq2[T, error] {
+func seq[T any](ctx context.Context, p *process, op, key string, in iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var all []T
-		err := p.call(op, key, func() error {
+		err := p.call(ctx, op, key, func() error {
 			for v, err := range in {
 				if err != nil {
 					return err
@@ -397,21 +404,21 @@ type table struct {
 }
 
 func (x table) Get(ctx context.Context, key store.Key) (it store.Item, err error) {
-	err = x.p.call("Get", key.Name(), func() error { it, err = x.in.Get(ctx, key); return err }, nil)
+	err = x.p.call(ctx, "Get", key.Name(), func() error { it, err = x.in.Get(ctx, key); return err }, nil)
 	return it, err
 }
 
 func (x table) Ranks(ctx context.Context, keys []store.Key) (m map[store.Key]string, err error) {
-	err = x.p.call("Ranks", "", func() error { m, err = x.in.Ranks(ctx, keys); return err }, nil)
+	err = x.p.call(ctx, "Ranks", "", func() error { m, err = x.in.Ranks(ctx, keys); return err }, nil)
 	return m, err
 }
 
 func (x table) Query(ctx context.Context, q store.Query) iter.Seq2[store.Item, error] {
-	return seq(x.p, "Query", q.PK+" "+q.SKPrefix, x.in.Query(ctx, q))
+	return seq(ctx, x.p, "Query", q.PK+" "+q.SKPrefix, x.in.Query(ctx, q))
 }
 
 func (x table) PutIf(ctx context.Context, it store.Item, c store.Condition) error {
-	return x.p.call("PutIf", it.Key.Name(), func() error {
+	return x.p.call(ctx, "PutIf", it.Key.Name(), func() error {
 		x.p.mu.Lock()
 		old, err := x.in.Get(ctx, it.Key)
 		there := err == nil
@@ -454,7 +461,7 @@ func (x table) PutHigher(ctx context.Context, items []store.Item) (out []store.O
 	put := func(items []store.Item) func() error {
 		return func() error { out, err = x.in.PutHigher(ctx, items); return err }
 	}
-	err = x.p.call("PutHigher", "", put(items), put(items[:len(items)/2]))
+	err = x.p.call(ctx, "PutHigher", "", put(items), put(items[:len(items)/2]))
 	if err != nil {
 		return nil, err
 	}
@@ -462,7 +469,7 @@ func (x table) PutHigher(ctx context.Context, items []store.Item) (out []store.O
 }
 
 func (x table) PutAllHigher(ctx context.Context, items []store.Item) (out []store.Outcome, err error) {
-	err = x.p.call("PutAllHigher", "", func() error { out, err = x.in.PutAllHigher(ctx, items); return err }, nil)
+	err = x.p.call(ctx, "PutAllHigher", "", func() error { out, err = x.in.PutAllHigher(ctx, items); return err }, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -685,13 +692,14 @@ func (w *world) rows(t testing.TB) []string {
 	return out
 }
 
-// quarantined are the quarantine lines of a batch without their places, which depend on how pages fell into parts.
+// quarantined are the quarantine lines of what a batch is bound to, without their places, which depend on how pages fell into parts.
 func (w *world) quarantined(t testing.TB, b etl.Batch) []string {
 	t.Helper()
 	out := []string{}
+	bound := w.batch(t, b).Binding
 	for info, err := range w.stage.List(t.Context(), "quarantine/") {
 		must(t, err)
-		if o, err := etl.ParseKey(info.Key); err != nil || o.Batch != b {
+		if o, err := etl.ParseKey(info.Key); err != nil || o.Batch != b || o.Binding != *bound {
 			continue
 		}
 		gz, err := gzip.NewReader(bytes.NewReader(read(t, w.stage, info.Key)))
