@@ -1,6 +1,7 @@
 package template
 
 import (
+	"bytes"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -45,11 +46,14 @@ func (f Function) check(folder string) error {
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 != 0o111:
 		return fmt.Errorf("%s has mode %v: it must be a file that everybody may execute", path, info.Mode())
 	}
-	binary, err := elf.Open(path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	binary, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {
 		return fmt.Errorf("%s is no Linux program: %w", path, err)
 	}
-	defer binary.Close() // of a reader
 	if binary.Type != elf.ET_EXEC && binary.Type != elf.ET_DYN {
 		return fmt.Errorf("%s is an ELF file of type %v, no program", path, binary.Type)
 	}

@@ -16,33 +16,43 @@ import (
 
 // Template is a SAM template with its references resolved.
 type Template struct {
-	Parameters map[string]Parameter
-	Globals    struct{ Function json.RawMessage }
-	Resources  map[string]Resource // by logical id
+	Parameters map[string]Parameter `json:"Parameters"`
+	Globals    Globals              `json:"Globals"`
+	Resources  map[string]Resource  `json:"Resources"` // by logical id
+}
+
+// Globals is what holds for every function; JSON.
+type Globals struct {
+	Function json.RawMessage `json:"Function"`
 }
 
 // Parameter is what a deploy may set.
 type Parameter struct {
-	Type    string
-	Default any
+	Type    string `json:"Type"`
+	Default any    `json:"Default"`
 }
 
 // Resource is one resource; its properties are JSON.
 type Resource struct {
-	Type       string
-	Metadata   map[string]any
-	Properties json.RawMessage
+	Type       string          `json:"Type"`
+	Metadata   map[string]any  `json:"Metadata"`
+	Properties json.RawMessage `json:"Properties"`
 }
 
 // Function is what a function's build must fit.
 type Function struct {
-	ID            string `json:"-"` // logical id: the name of its folder among the artifacts
-	FunctionName  string
-	Handler       string
-	Runtime       string
-	Architectures []string // one; x86_64 if the template says nothing
-	Timeout       int      // seconds
-	Environment   struct{ Variables map[string]string }
+	ID            string      `json:"-"` // logical id: the name of its folder among the artifacts
+	FunctionName  string      `json:"FunctionName"`
+	Handler       string      `json:"Handler"`
+	Runtime       string      `json:"Runtime"`
+	Architectures []string    `json:"Architectures"` // one; x86_64 if the template says nothing
+	Timeout       int         `json:"Timeout"`       // seconds
+	Environment   Environment `json:"Environment"`
+}
+
+// Environment is what a function finds in its environment.
+type Environment struct {
+	Variables map[string]string `json:"Variables"`
 }
 
 // Parse reads a template. Values are what its references come out as: parameters and pseudo parameters by name, such as

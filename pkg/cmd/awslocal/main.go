@@ -25,21 +25,19 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.LookupEnv, os.Stdout); err != nil {
+	err := run(ctx, os.Args[1:], os.LookupEnv, os.Stdout)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "awslocal:", err)
 		os.Exit(1)
 	}
 }
 
-// endpoints are the variables that keep this program away from AWS itself.
-var endpoints = [...]string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_DYNAMODB"}
-
 func run(ctx context.Context, args []string, lookup func(string) (string, bool), out io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("usage: awslocal TEMPLATE")
 	}
-	for _, name := range endpoints {
+	for _, name := range []string{"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_DYNAMODB"} {
 		if v, _ := lookup(name); v == "" {
 			return fmt.Errorf("%s is not set: this is for servers on your machine, a deploy is for AWS", name)
 		}
