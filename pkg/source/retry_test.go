@@ -439,6 +439,24 @@ func TestLimiter(t *testing.T) {
 	if _, _, err = r.fetch(); fmt.Sprint(l.kinds, l.demands) != "[SourceThrottled] [2m0s]" {
 		t.Fatalf("%v, told %v %v", err, l.kinds, l.demands)
 	}
+	// What says nothing about the source is not told.
+	l.kinds = nil
+	r.pipeline.Source.Auth = pipeline.Auth{Scheme: "bearer", Secret: "orders"}
+	r.options.Secret = func(context.Context, string) (string, error) {
+		return "", etl.Errorf(etl.StoreUnavailable, "no answer")
+	}
+	if _, _, err = r.fetch(); err == nil || len(l.kinds) > 0 {
+		t.Fatalf("without the secret: %v, told %q", err, l.kinds)
+	}
+	r.pipeline.Source.Auth = pipeline.Auth{}
+	r.handler = func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }
+	r.now, r.options.Margin = time.Now(), time.Hour
+	ctx, cancel := context.WithDeadline(t.Context(), r.now.Add(time.Hour+20*time.Millisecond))
+	defer cancel()
+	if _, _, err = r.client().Fetch(ctx, r.request(source.State{})); !errors.As(err, new(*source.Wait)) || len(l.kinds) > 0 {
+		t.Fatalf("cut by our deadline: %v, told %q", err, l.kinds)
+	}
+	r.handler = func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, onePage) }
 	l.err = errors.New("ledger away")
 	if _, _, err = r.fetch(); !errors.Is(err, l.err) {
 		t.Fatalf("error %v", err)
