@@ -225,7 +225,8 @@ type process struct {
 	tick      time.Duration // how long a store call or a request takes
 	alerts    stage.Alerts
 	watch     func(stage.Tick)
-	parallel  int // Map concurrency; 0 = 1
+	parallel  int           // Map concurrency; 0 = 1
+	timeout   time.Duration // of a function call, in truth
 
 	counter sync.Mutex
 	calls   int
@@ -424,7 +425,7 @@ func (x table) PutIf(ctx context.Context, it store.Item, c store.Condition) erro
 		there := err == nil
 		err = x.in.PutIf(ctx, it, c)
 		x.p.mu.Unlock()
-		if there && err == nil {
+		if there && err == nil && !strings.HasPrefix(it.PK, "source#") {
 			x.p.judge(old, it)
 		}
 		return err
@@ -600,7 +601,7 @@ func (p *process) runner() *runner.Runner {
 	}
 	return &runner.Runner{
 		Handlers: handlers, History: p, Now: p.clock.now, Sleep: p.clock.sleep, Rand: func() float64 { return 0.5 },
-		RequestID: p.requestID, Concurrency: cmp.Or(p.parallel, 1),
+		RequestID: p.requestID, Concurrency: cmp.Or(p.parallel, 1), Timeout: p.timeout,
 	}
 }
 
