@@ -29,7 +29,7 @@ const (
 
 // answer is what the function answers to an event file once the files of after were answered.
 type answer struct {
-	after []string
+	after []string // "claim": only the claim of an extract that landed nothing
 	out   string
 }
 
@@ -37,7 +37,7 @@ type answer struct {
 func answers() map[string]answer {
 	return map[string]answer{
 		"extract.json":               {nil, landed + `"retries":0,"waited_ms":0}`},
-		"extract-after-wait.json":    {nil, landed + `"retries":3,"waited_ms":900000}`},
+		"extract-after-wait.json":    {[]string{"claim"}, landed + `"retries":3,"waited_ms":900000}`},
 		"transform.json":             {[]string{"extract.json"}, `{"status":"done","range":{"first":0,"last":0}}`},
 		"transform-s3.json":          {[]string{"extract.json"}, `{"done":1,"ignored":0}`},
 		"transform-eventbridge.json": {[]string{"extract.json"}, `{"done":1,"ignored":0}`},

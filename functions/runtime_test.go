@@ -40,8 +40,7 @@ func TestMain(m *testing.M) {
 func die(_ context.Context, payload []byte) ([]byte, error) {
 	switch string(payload) {
 	case `"panic"`:
-		var m map[string]int
-		m["nil"] = 1
+		panic("boom")
 	case `"exit"`:
 		os.Exit(7)
 	case `"goroutine"`:
@@ -54,7 +53,6 @@ func die(_ context.Context, payload []byte) ([]byte, error) {
 // runtimeAPI serves Lambda's Runtime API to one function's process on loopback.
 type runtimeAPI struct {
 	t       *testing.T
-	url     string
 	next    chan invocation
 	answers chan answered
 	exited  chan error // of the process, once
@@ -154,7 +152,8 @@ func (r *runtimeAPI) invoke(id string, payload []byte, limit time.Duration) (a a
 			r.t.Errorf("answer to %s, want %s", a.id, id)
 		}
 		return a, false
-	case <-r.exited:
+	case err := <-r.exited:
+		r.t.Logf("the process ended: %v", err)
 		return answered{}, true
 	case <-fail.C:
 		r.t.Fatalf("no answer\n%s", r.log)
@@ -260,7 +259,7 @@ func TestDeaths(t *testing.T) {
 		r := start(t, self, envDie+"=yes")
 		a, ended := r.invoke("request-1", []byte(`"panic"`), time.Minute)
 		var e messages.InvokeResponse_Error
-		if err := json.Unmarshal(a.body, &e); ended || err != nil || a.kind != "error" || e.Type != "StageCrashed" || e.Message != "panic: assignment to entry in nil map" {
+		if err := json.Unmarshal(a.body, &e); ended || err != nil || a.kind != "error" || e.Type != "StageCrashed" || e.Message != "panic: boom" {
 			t.Errorf("ended %v, %s %s", ended, a.kind, a.body)
 		}
 		if err := <-r.exited; err == nil {

@@ -132,9 +132,28 @@ func (w *world) invoke(name string) (string, error) {
 func (w *world) must(names ...string) {
 	w.t.Helper()
 	for _, name := range names {
+		if name == "claim" {
+			w.claim()
+			continue
+		}
 		if _, err := w.invoke(name); err != nil {
 			w.t.Fatalf("%s: %v", name, err)
 		}
+	}
+}
+
+// claim claims the batch for the execution and fetches nothing.
+func (w *world) claim() {
+	w.t.Helper()
+	p, err := pipeline.Find("orders")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, err = w.ledger.Claim(w.t.Context(), ledger.ClaimRequest{
+		Batch: slotOfEvents(), Execution: execution, Window: p.Schedule.Window(slotOfEvents().Slot), PipelineDigest: p.Digest, Alive: w.Alive,
+	})
+	if err != nil {
+		w.t.Fatal(err)
 	}
 }
 

@@ -18,7 +18,7 @@ const secretAge = 5 * time.Minute
 
 // Secrets reads credentials from Secrets Manager and keeps each for five minutes. It implements [stage.Secrets].
 type Secrets struct {
-	Now    func() time.Time // default: time.Now
+	Now    func() time.Time
 	client *secretsmanager.Client
 	prefix string
 
@@ -33,7 +33,10 @@ type keptSecret struct {
 
 // NewSecrets makes the client. A secret is found under prefix and name.
 func NewSecrets(cfg aws.Config, prefix string) *Secrets {
-	return &Secrets{Now: time.Now, client: secretsmanager.NewFromConfig(cfg), prefix: prefix, kept: map[string]keptSecret{}}
+	return &Secrets{
+		Now:    time.Now,
+		client: secretsmanager.NewFromConfig(cfg), prefix: prefix, kept: map[string]keptSecret{},
+	}
 }
 
 // Secret implements [stage.Secrets]: the whole SecretString is the value.

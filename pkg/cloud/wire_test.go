@@ -48,6 +48,20 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, s.answer)
 }
 
+// now makes the service answer otherwise from now on.
+func (s *service) now(status int, answer string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status, s.answer = status, answer
+}
+
+// asked is the last call, and how many there were.
+func (s *service) asked() (target, body string, calls int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.target, s.body, s.calls
+}
+
 // config is the SDK's, pointed at the service.
 func (s *service) config(t *testing.T) aws.Config {
 	t.Helper()
@@ -96,8 +110,8 @@ func TestAlive(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("liveness %d, want %d", got, tt.want)
 			}
-			if s.target != "AWSStepFunctions.DescribeExecution" || !strings.Contains(s.body, execution) {
-				t.Errorf("asked %s %s", s.target, s.body)
+			if target, body, _ := s.asked(); target != "AWSStepFunctions.DescribeExecution" || !strings.Contains(body, execution) {
+				t.Errorf("asked %s %s", target, body)
 			}
 			switch {
 			case tt.err == "" && err != nil, tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err) || etl.KindOf(err) != etl.StoreUnavailable):
@@ -124,11 +138,11 @@ func TestDescribe(t *testing.T) {
 	if want := (stage.Described{Status: "FAILED", Redrives: 3, Input: `{"pipeline":"orders"}`, Error: "States.Runtime", Cause: "why"}); got != want || err != nil {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
-	s.answer = `{"status":"ABORTED","input":null,"error":null,"redriveCount":null}`
+	s.now(200, `{"status":"ABORTED","input":null,"error":null,"redriveCount":null}`)
 	if got, err := e.Describe(t.Context(), execution); got != (stage.Described{Status: "ABORTED"}) || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
-	s.status, s.answer = 400, `{"__type":"ExecutionDoesNotExist"}`
+	s.now(400, `{"__type":"ExecutionDoesNotExist"}`)
 	if _, err := e.Describe(t.Context(), execution); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
@@ -142,15 +156,15 @@ func TestSecret(t *testing.T) {
 	get := func(want string, calls int) {
 		t.Helper()
 		got, err := secrets.Secret(t.Context(), "api-token")
-		if got != want || err != nil || s.calls != calls {
-			t.Errorf("%q, %v after %d calls; want %q after %d", got, err, s.calls, want, calls)
+		if _, _, n := s.asked(); got != want || err != nil || n != calls {
+			t.Errorf("%q, %v after %d calls; want %q after %d", got, err, n, want, calls)
 		}
 	}
 	get("hush", 1)
-	if s.target != "secretsmanager.GetSecretValue" || s.body != `{"SecretId":"onceload/api-token"}` {
-		t.Errorf("asked %s %s", s.target, s.body)
+	if target, body, _ := s.asked(); target != "secretsmanager.GetSecretValue" || body != `{"SecretId":"onceload/api-token"}` {
+		t.Errorf("asked %s %s", target, body)
 	}
-	s.answer = `{"SecretString":"rotated"}`
+	s.now(200, `{"SecretString":"rotated"}`)
 	now = now.Add(5*time.Minute - 1)
 	get("hush", 1)
 	now = now.Add(1)
@@ -183,7 +197,7 @@ func TestSecretErrors(t *testing.T) {
 				t.Errorf("%q, %v (%s); want %s %q", got, err, etl.KindOf(err), tt.kind, tt.say)
 			}
 			// A failure is not kept.
-			s.status, s.answer = 200, `{"SecretString":"hush"}`
+			s.now(200, `{"SecretString":"hush"}`)
 			if got, err := secrets.Secret(t.Context(), "api-token"); got != "hush" || err != nil {
 				t.Errorf("then %q, %v", got, err)
 			}
@@ -213,7 +227,8 @@ func TestAlert(t *testing.T) {
 			if err := cloud.NewAlerts(s.config(t), "arn:topic").Alert(t.Context(), tt.alert); err != nil {
 				t.Fatal(err)
 			}
-			form, err := url.ParseQuery(s.body)
+			_, body, _ := s.asked()
+			form, err := url.ParseQuery(body)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ import (
 // early, the state machine makes it certain. Events may come twice, late, in any order, and for objects that are nobody's.
 func (s *Transform) Landed(ctx context.Context, key string) (done bool, reason string, err error) {
 	o, err := etl.ParseKey(key)
-	if err != nil || o.Kind != etl.RawPart {
+	if ours := err == nil && o.Kind == etl.RawPart; !ours {
 		return false, "it is no landed part", nil
 	}
 	if _, err := s.Pipelines(o.Batch.Pipeline); etl.KindOf(err) == etl.Usage {
