@@ -42,13 +42,14 @@ type Reason struct {
 }
 
 // Result is the outcome of one record: exactly one of Line and Quarantine is set. The slices are valid until the next
-// call of Check; the strings stay.
+// record.
 type Result struct {
 	Line       []byte   // canonical valid line, without newline
 	Quarantine []byte   // quarantine line, without newline
 	Reasons    []Reason // of a quarantined record: all of them
-	Key        string   // of a valid record: pk, U+0000, sk; no key part holds U+0000
-	Version    string   // of a valid record, as its rank has it; "" if the contract has no version field
+	Place      Place
+	Key        []byte // of a valid record: pk, U+0000, sk; no key part holds U+0000
+	Version    []byte // of a valid record, as its rank has it; empty if the contract has no version field
 }
 
 // fault is what is wrong with one value; the zero value is no fault.
@@ -59,7 +60,8 @@ type Checker struct {
 	c      *Contract
 	scan   *page.Fields
 	values []page.Value
-	extra  func(name, raw []byte) // k.undeclared, or nil
+	extra  func(page.Extra) // k.undeclared
+	drift  driftTally
 
 	reasons      []Reason
 	extraReasons []Reason // of undeclared members; they come last
@@ -68,8 +70,8 @@ type Checker struct {
 	head, tail int    // our columns go between out[:head] and out[tail:]; between the two stands _deleted
 	extraOut   []byte // rendered undeclared members
 	extras     []member
-	names      []byte // of them
-	mapKey     []byte // the record's @key, in quotes
+	names      []byte     // of them
+	mapKey     page.Value // the record's @key
 
 	keyText  []byte   // canonical texts of the key parts
 	keySpans [][2]int // of keyText, by field
@@ -78,7 +80,8 @@ type Checker struct {
 	line     []byte
 
 	text, other, digits []byte // scratch of scalar
-	empty               bool   // scalar was given an empty string
+	cleaned             [2][]byte
+	empty               bool // scalar was given an empty string
 	doc                 documentScratch
 
 	from                 Origin // what the audit columns below were made of
@@ -102,38 +105,66 @@ func (c *Contract) NewChecker() *Checker {
 		values:   make([]page.Value, len(c.paths)),
 		keySpans: make([][2]int, len(c.fields)),
 	}
-	if c.decl.Extra != extraDrop {
-		k.extra = k.undeclared
-	}
+	k.extra = k.undeclared
+	k.drift.fields = make([]tally, len(c.fields))
 	return k
 }
 
 // Check decides one record.
 func (k *Checker) Check(rec page.Record, at Place, from Origin) Result {
+	k.audit(from)
+	k.reset()
+	dup, fault := k.scan.Scan(rec.Raw, k.values, k.extra)
+	return k.decide(rec, dup, fault, at)
+}
+
+// Page decides the records of a page, each as Check does, in one pass over its text. It returns the number of records.
+// The error is yield's own, or a [*page.Fault] of the page, after which nothing that was yielded counts.
+func (k *Checker) Page(l page.Layout, body []byte, part, number int, from Origin, yield func(Result) error) (int, error) {
+	k.audit(from)
+	k.reset()
+	return l.Scan(body, k.scan, k.values, k.extra, func(rec page.Record, dup string, fault error) error {
+		err := yield(k.decide(rec, dup, fault, Place{Part: part, Page: number, Index: rec.Index}))
+		k.reset()
+		return err
+	})
+}
+
+// reset forgets the last record.
+func (k *Checker) reset() {
 	k.reasons, k.extraReasons = k.reasons[:0], k.extraReasons[:0]
 	k.extraOut, k.extras, k.names = k.extraOut[:0], k.extras[:0], k.names[:0]
 	k.keyText, k.version = k.keyText[:0], k.version[:0]
-	k.audit(from)
+	k.drift.pending = k.drift.pending[:0]
+}
 
-	if k.read(rec) {
+// decide decides a record whose values have been looked up.
+func (k *Checker) decide(rec page.Record, dup string, fault error, at Place) Result {
+	if k.c.keyed {
+		raw := k.mapKey.Raw[:0]
+		if k.mapKey = (page.Value{}); rec.Key != "" {
+			k.mapKey = page.Value{Kind: page.String, Raw: appendQuoted(raw, []byte(rec.Key))}
+		}
+	}
+	if k.readable(rec, dup, fault) {
 		deleted := k.deleted(rec)
 		if deleted {
 			k.extraReasons, k.extras = k.extraReasons[:0], k.extras[:0]
+			k.drift.deleted++
+		} else {
+			k.tally(at)
 		}
-		k.columns(rec, deleted)
+		k.columns(deleted)
 		k.reasons = append(k.reasons, k.extraReasons...)
 		if len(k.reasons) == 0 {
 			k.finish()
 		}
 	}
 	if len(k.reasons) > 0 {
-		return Result{Quarantine: k.quarantine(rec, at), Reasons: k.reasons}
+		return Result{Place: at, Quarantine: k.quarantine(rec, at), Reasons: k.reasons}
 	}
-	res := Result{Line: k.line, Key: k.key()}
-	if k.c.version >= 0 {
-		res.Version = string(k.version)
-	}
-	return res
+	k.pk = append(append(k.pk, 0), k.sk...)
+	return Result{Place: at, Line: k.line, Key: k.pk, Version: k.version}
 }
 
 // fail keeps a reason.
@@ -141,30 +172,36 @@ func (k *Checker) fail(field string, f fault) {
 	k.reasons = append(k.reasons, Reason{Field: field, Code: f.code, Message: f.message})
 }
 
-// read looks up what the contract needs of a record. It reports false if the record cannot be looked at any further.
-func (k *Checker) read(rec page.Record) bool {
-	dup, err := k.scan.Scan(rec.Raw, k.values, k.extra)
+// readable keeps what the lookup of a record's values found wrong. It reports false if the record cannot be looked at any
+// further.
+func (k *Checker) readable(rec page.Record, dup string, err error) bool {
+	if err != nil {
+		k.unreadable(err)
+		return false
+	}
+	switch {
+	case rec.Raw[0] != '{' && bytes.TrimLeft(rec.Raw, " \t\r\n")[0] != '{':
+		k.fail("", fault{CodeRecordType, "want a JSON object"})
+		return false
+	case dup != "":
+		k.fail(shortName([]byte(strings.ToValidUTF8(dup, "\ufffd"))), fault{CodeDuplicateName, "the name stands more than once"})
+	}
+	return true
+}
+
+// unreadable keeps the fault of a text in which nothing can be looked up.
+func (k *Checker) unreadable(err error) {
 	var bad *page.Fault
 	switch {
 	case errors.As(err, &bad) && bad.Code == page.CodeSurrogate:
 		k.fail("", fault{CodeBadName, "a name holds half a surrogate pair"})
-		return false
 	case errors.As(err, &bad) && bad.Code == page.CodeUTF8:
 		k.fail("", fault{CodeBadText, "want UTF-8"})
-		return false
 	case errors.As(err, &bad) && bad.Code == page.CodeDepth:
 		k.fail("", fault{CodeTooDeep, bad.Msg})
-		return false
-	case err != nil:
+	default:
 		k.fail("", fault{CodeSyntax, err.Error()})
-		return false
-	case bytes.TrimLeft(rec.Raw, " \t\r\n")[0] != '{':
-		k.fail("", fault{CodeRecordType, "want a JSON object"})
-		return false
-	case dup != "":
-		k.fail(strings.ToValidUTF8(dup, "\ufffd"), fault{CodeDuplicateName, "the name stands more than once"})
 	}
-	return true
 }
 
 // deleted reports whether the delete rule marks the record.
@@ -197,10 +234,15 @@ func (k *Checker) deleted(rec page.Record) bool {
 	return false
 }
 
-// undeclared takes a member that no path begins with.
-func (k *Checker) undeclared(name, raw []byte) {
+// undeclared takes a member that the contract does not declare.
+func (k *Checker) undeclared(e page.Extra) {
+	k.drift.pending = append(k.drift.pending, met{e.ID, e.Value.Kind})
+	if !e.Top || k.c.decl.Extra == extraDrop {
+		return
+	}
+	name, raw := e.Name, e.Value.Raw
 	fail := func(f fault) {
-		k.extraReasons = append(k.extraReasons, Reason{Field: string(name), Code: f.code, Message: f.message})
+		k.extraReasons = append(k.extraReasons, Reason{Field: shortName(name), Code: f.code, Message: f.message})
 	}
 	if k.c.decl.Extra == extraQuarantine {
 		fail(fault{CodeExtra, "the contract does not declare this member"})
@@ -227,7 +269,7 @@ func (k *Checker) undeclared(name, raw []byte) {
 }
 
 // columns checks the fields and renders all columns in the order of their names.
-func (k *Checker) columns(rec page.Record, deleted bool) {
+func (k *Checker) columns(deleted bool) {
 	slices.SortFunc(k.extras, byName)
 	k.out, k.head = append(k.out[:0], '{'), -1
 	// No column begins with _, so ours stand together, before the first column with a greater first byte.
@@ -253,7 +295,7 @@ func (k *Checker) columns(rec page.Record, deleted bool) {
 		}
 		ours(f.name[0])
 		if !deleted || f.key || f.version {
-			k.field(i, f, rec)
+			k.field(i, f)
 		}
 	}
 	for len(extras) > 0 {
@@ -262,15 +304,22 @@ func (k *Checker) columns(rec page.Record, deleted bool) {
 	ours(utf8.RuneSelf)
 }
 
+// maxShown bounds the bytes of an undeclared name in a reason, of which the ledger keeps some.
+const maxShown = 200
+
+// shortName is a name as reasons show it.
+func shortName(name []byte) string {
+	if len(name) <= maxShown {
+		return string(name)
+	}
+	return strings.ToValidUTF8(string(name[:maxShown]), "") + "…"
+}
+
 // field checks one field and renders its column.
-func (k *Checker) field(i int, f *field, rec page.Record) {
-	var v page.Value
-	switch {
-	case f.slot >= 0:
-		v = k.values[f.slot]
-	case rec.Key != "":
-		k.mapKey = appendQuoted(k.mapKey[:0], []byte(rec.Key))
-		v = page.Value{Kind: page.String, Raw: k.mapKey}
+func (k *Checker) field(i int, f *field) {
+	v := &k.mapKey
+	if f.slot >= 0 {
+		v = &k.values[f.slot]
 	}
 	start, before := len(k.out), len(k.reasons)
 	k.out = append(k.out, f.member...)
@@ -282,21 +331,21 @@ func (k *Checker) field(i int, f *field, rec page.Record) {
 }
 
 // column renders the value of a field. It reports false if the column is left out.
-func (k *Checker) column(i int, f *field, v page.Value) bool {
+func (k *Checker) column(i int, f *field, v *page.Value) bool {
 	name := f.decl.Name
 	absent := v.Kind == page.Missing || v.Kind == page.Null
 	switch {
-	case absent && f.fixed != nil && !f.decl.Required:
-		k.scalarColumn(i, f, f.fixed)
-		return true
-	case absent && f.key:
+	case absent && f.key && (f.fixed == nil || f.decl.Required):
 		k.fail(name, fault{CodeKeyEmpty, "want a value: the field is part of the key"})
-	case absent && !f.decl.Required && !f.version:
-		return false
-	case v.Kind == page.Missing:
-		k.fail(name, fault{CodeMissing, "want a value"})
-	case v.Kind == page.Null:
+	case v.Kind == page.Null && (f.version || !f.nullable):
 		k.fail(name, fault{CodeNull, "want a value, not null"})
+	case v.Kind == page.Missing && (f.version && f.fixed == nil || f.decl.Required):
+		k.fail(name, fault{CodeMissing, "want a value"})
+	case absent && f.fixed != nil:
+		k.keep(i, f, f.fixed)
+		k.out = f.render(k.out, f.fixed)
+	case absent:
+		return false
 	case f.list:
 		k.list(f, v)
 	case f.scalar == typeDocument:
@@ -317,14 +366,21 @@ func (k *Checker) column(i int, f *field, v page.Value) bool {
 			k.fail(name, bad)
 			return true
 		}
-		k.constrain(f, text)
-		k.scalarColumn(i, f, text)
+		if f.constrained {
+			k.constrain(f, text)
+		}
+		k.keep(i, f, text)
+		if v.Plain && f.verbatim {
+			k.out = append(k.out, v.Raw...)
+		} else {
+			k.out = f.render(k.out, text)
+		}
 	}
 	return true
 }
 
-// scalarColumn renders a canonical text and keeps it for key and version.
-func (k *Checker) scalarColumn(i int, f *field, text []byte) {
+// keep keeps a canonical text for key and version.
+func (k *Checker) keep(i int, f *field, text []byte) {
 	if f.key {
 		if bytes.IndexByte(text, 0) >= 0 {
 			k.fail(f.decl.Name, fault{CodeBadText, "want no U+0000 in a key part"})
@@ -342,7 +398,6 @@ func (k *Checker) scalarColumn(i int, f *field, text []byte) {
 			k.version = append(k.version, v...)
 		}
 	}
-	k.out = f.render(k.out, text)
 }
 
 // render writes a canonical text as JSON.
@@ -350,12 +405,14 @@ func (f *field) render(dst, text []byte) []byte {
 	switch f.scalar {
 	case typeInteger, typeDecimal, typeBoolean:
 		return append(dst, text...)
+	case typeTimestamp, typeDate:
+		return append(append(append(dst, '"'), text...), '"')
 	}
 	return appendQuoted(dst, text)
 }
 
 // list renders an array of scalars.
-func (k *Checker) list(f *field, v page.Value) {
+func (k *Checker) list(f *field, v *page.Value) {
 	if v.Kind != page.Array {
 		k.fail(f.decl.Name, mismatch("a list", v.Kind))
 		return
@@ -364,7 +421,7 @@ func (k *Checker) list(f *field, v page.Value) {
 	k.out = append(k.out, '[')
 	for e := range elements(v.Raw) {
 		n++
-		text, bad := k.scalar(f, e)
+		text, bad := k.scalar(f, &e)
 		if bad.code != "" {
 			k.fail(f.decl.Name, bad)
 			continue
@@ -422,7 +479,7 @@ func (k *Checker) length(f *field, n int, what string) {
 }
 
 // scalar brings a value to the canonical text of the field's scalar type. The text is valid until the next call.
-func (k *Checker) scalar(f *field, v page.Value) ([]byte, fault) {
+func (k *Checker) scalar(f *field, v *page.Value) ([]byte, fault) {
 	k.text, k.empty = k.text[:0], false
 	text := v.Raw
 	if v.Kind == page.String {
@@ -459,6 +516,12 @@ func (k *Checker) scalar(f *field, v page.Value) ([]byte, fault) {
 		k.other, bad = f.moment.parseDate(k.other, text)
 		return k.other, bad
 	case f.scalar == typeTimestamp && (v.Kind == page.String || v.Kind == page.Number && f.moment.unit > 0):
+		if f.moment.unit == 0 && f.moment.layout == "" {
+			var ok bool
+			if k.other, ok = appendZulu(k.other[:0], text); ok {
+				return k.other, fault{}
+			}
+		}
 		t, bad := k.instant(f, text)
 		if bad.code != "" {
 			return nil, bad
@@ -466,6 +529,17 @@ func (k *Checker) scalar(f *field, v page.Value) ([]byte, fault) {
 		k.other = appendTimestamp(k.other[:0], t)
 		return k.other, fault{}
 	case (f.scalar == typeInteger || f.scalar == typeDecimal) && (v.Kind == page.String || v.Kind == page.Number):
+		if v.Kind == page.String && f.separators != (separators{}) {
+			var ok bool
+			if k.other, ok = f.separators.plain(k.other[:0], text); !ok {
+				return nil, fault{CodeNumberSyntax, "want a number with the declared separators"}
+			}
+			text = append(k.text[:0], k.other...)
+			k.text = text
+		}
+		if isCanonical(text, f.scalar == typeInteger) {
+			return text, fault{}
+		}
 		n, bad := k.number(text)
 		if bad.code == "" && f.scalar == typeInteger {
 			bad = n.checkInteger()
@@ -482,19 +556,27 @@ func (k *Checker) scalar(f *field, v page.Value) ([]byte, fault) {
 }
 
 // textOf is the cleaned text of a string.
-func (k *Checker) textOf(f *field, v page.Value) ([]byte, fault) {
-	if f.slot >= 0 && len(f.clean) == 0 && isPlain(v.Raw) {
-		return v.Raw[1 : len(v.Raw)-1], fault{} // Scan has seen that it is UTF-8, which it has not of a @key
+func (k *Checker) textOf(f *field, v *page.Value) ([]byte, fault) {
+	var text []byte
+	if v.Plain {
+		text = v.Raw[1 : len(v.Raw)-1]
+	} else {
+		var err error
+		if k.text, err = v.AppendText(k.text); err != nil {
+			return nil, fault{CodeBadText, err.Error()}
+		}
+		text = k.text
 	}
-	var err error
-	if k.text, err = v.AppendText(k.text); err != nil {
-		return nil, fault{CodeBadText, err.Error()}
+	for i, clean := range f.clean {
+		if clean == nil {
+			text = bytes.TrimSpace(text)
+			continue
+		}
+		buf := &k.cleaned[i%2]
+		*buf = clean((*buf)[:0], text)
+		text = *buf
 	}
-	for _, clean := range f.clean {
-		k.other = append(k.other[:0], clean(k.other[:0], k.text)...)
-		k.text, k.other = k.other, k.text
-	}
-	return k.text, fault{}
+	return text, fault{}
 }
 
 // number takes a number apart; its digits are valid until the next call.
@@ -612,12 +694,6 @@ func (k *Checker) join(dst []byte, fields []int) []byte {
 		dst = appendKeyPart(dst, k.keyText[k.keySpans[i][0]:k.keySpans[i][1]])
 	}
 	return dst
-}
-
-// key is Result.Key.
-func (k *Checker) key() string {
-	k.pk = append(append(k.pk, 0), k.sk...)
-	return string(k.pk)
 }
 
 // quarantine puts the quarantine line together. The raw text goes in exactly as it arrived: as JSON under `record` if it

@@ -41,6 +41,7 @@ type Contract struct {
 	sort      []int
 	version   int // of fields; -1 = none
 	paths     []page.Path
+	keyed     bool // a field is from @key
 	del       *deletion
 	spec      []byte
 	digest    string
@@ -59,8 +60,13 @@ type field struct {
 	slot    int  // of paths; -1 = @key
 	key     bool // a key part
 	version bool
-	moment  moment
-	clean   []cleaner
+	verbatim    bool // a text without escapes is in canonical form as it comes
+	constrained bool
+	// nullable: null is as good as absent.
+	nullable   bool
+	separators separators // of numbers in texts
+	moment     moment
+	clean      []cleaner
 
 	// In canonical form: texts that compare as bytes, except numbers.
 	fixed    []byte // const or default; nil = none
@@ -100,7 +106,10 @@ func Compile(decl pipeline.Contract, target pipeline.Target) (*Contract, error) 
 		fail("extra: %q: want keep, drop or quarantine", c.decl.Extra)
 	}
 	for _, d := range decl.Fields {
-		f := field{decl: d, name: []byte(d.Name), key: slices.Contains(decl.Key, d.Name), version: d.Name == decl.Version}
+		f := field{decl: d, name: []byte(d.Name), key: slices.Contains(decl.Key, d.Name), version: d.Name == decl.Version, nullable: !d.Required}
+		if d.Nullable != nil {
+			f.nullable = *d.Nullable
+		}
 		switch {
 		case d.Name == "" || strings.HasPrefix(d.Name, "_"):
 			fail("field %q: a column's name is not empty and does not begin with _; rename it with from", d.Name)
@@ -110,10 +119,14 @@ func Compile(decl pipeline.Contract, target pipeline.Target) (*Contract, error) 
 			continue
 		}
 		c.columns[d.Name] = true
+		if (f.key || f.version) && d.Nullable != nil && *d.Nullable {
+			fail("field %s: nullable: a field of the key and the version are never null", d.Name)
+		}
 		for _, err := range f.compile() {
 			fail("field %s: %w", d.Name, err)
 		}
 		f.slot = c.slot(f.path)
+		c.keyed = c.keyed || f.path.IsKey()
 		c.fields = append(c.fields, f)
 	}
 	slices.SortFunc(c.fields, func(a, b field) int { return strings.Compare(a.decl.Name, b.decl.Name) })
@@ -260,6 +273,16 @@ func (f *field) compile() (faults []error) {
 		}
 		f.clean = append(f.clean, fn)
 	}
+	if d.DecimalComma || d.Thousands != "" {
+		s, err := compileSeparators(d.DecimalComma, d.Thousands)
+		switch {
+		case f.scalar != typeInteger && f.scalar != typeDecimal:
+			fail("decimal_comma and thousands: only numbers have them")
+		case err != nil:
+			faults = append(faults, err)
+		}
+		f.separators = s
+	}
 	if f.scalar != typeString && d.Pattern != "" {
 		fail("pattern: only texts have one")
 	}
@@ -279,6 +302,8 @@ func (f *field) compile() (faults []error) {
 	if len(faults) == 0 {
 		faults = f.compileLiterals()
 	}
+	f.verbatim = f.scalar == typeString && len(f.clean) == 0
+	f.constrained = f.isConst || f.enum != nil || f.min != nil || f.max != nil || d.MinLen != nil || d.MaxLen != nil || f.pattern != nil
 	return faults
 }
 
@@ -289,7 +314,7 @@ func (f *field) compileLiterals() (faults []error) {
 	plain := field{decl: pipeline.Field{Name: d.Name, Type: f.scalar}, scalar: f.scalar, slot: -1}
 	var k Checker
 	canonical := func(what, text string) []byte {
-		out, bad := k.scalar(&plain, page.Value{Kind: page.String, Raw: appendQuoted(nil, []byte(text))})
+		out, bad := k.scalar(&plain, &page.Value{Kind: page.String, Raw: appendQuoted(nil, []byte(text))})
 		if bad.code != "" {
 			faults = append(faults, fmt.Errorf("%s: %q: %s", what, text, bad.message))
 		}

@@ -53,8 +53,8 @@ func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int, fault) {
 		}
 		return append(dst, ']'), i + 1, fault{}
 	case '"':
-		end := skipString(raw, i)
-		if isPlain(raw[i:end]) {
+		end, plain := skipString(raw, i)
+		if plain {
 			return append(dst, raw[i:end]...), end, fault{}
 		}
 		var err error
@@ -64,7 +64,7 @@ func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int, fault) {
 		return appendQuoted(dst, k.text), end, fault{}
 	}
 	end := skipWord(raw, i)
-	if raw[i] == 't' || raw[i] == 'f' || raw[i] == 'n' {
+	if raw[i] == 't' || raw[i] == 'f' || raw[i] == 'n' || isCanonical(raw[i:end], false) {
 		return append(dst, raw[i:end]...), end, fault{}
 	}
 	n, bad := k.number(raw[i:end])
@@ -81,6 +81,7 @@ func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int, fault) {
 func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int, fault) {
 	d := &k.doc
 	base, names, start := len(d.members), len(d.names), len(dst)
+	ordered := true // the names rise: they are in order, and none stands twice
 	dst = append(dst, '{')
 	i = skipSpace(raw, i+1)
 	for first := true; raw[i] != '}'; first = false {
@@ -88,36 +89,44 @@ func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int, fault) {
 			dst = append(dst, ',')
 			i = skipSpace(raw, i+1)
 		}
-		end := skipString(raw, i)
+		end, plain := skipString(raw, i)
 		m := member{name: raw[i+1 : end-1], start: len(dst)}
-		if !isPlain(raw[i:end]) {
+		if plain {
+			dst = append(dst, raw[i:end]...)
+		} else {
 			mark := len(d.names)
 			var err error
 			if d.names, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(d.names); err != nil {
 				return dst, i, fault{CodeBadName, err.Error()}
 			}
 			m.name = d.names[mark:]
+			dst = appendQuoted(dst, m.name)
 		}
 		if bad := checkName(m.name); bad.code != "" {
 			return dst, i, bad
 		}
-		dst = append(appendQuoted(dst, m.name), ':')
+		dst = append(dst, ':')
 		i = skipSpace(raw, end)
 		var bad fault
 		if dst, i, bad = k.value(dst, raw, skipSpace(raw, i+1), level+1); bad.code != "" {
 			return dst, i, bad
 		}
 		m.end = len(dst)
+		ordered = ordered && (first || bytes.Compare(d.members[len(d.members)-1].name, m.name) < 0)
 		d.members = append(d.members, m)
 		i = skipSpace(raw, i)
 	}
 	dst = append(dst, '}')
 
-	members := d.members[base:]
-	if !slices.IsSortedFunc(members, byName) {
-		slices.SortFunc(members, byName)
+	if members := d.members[base:]; !ordered {
+		sortMembers(members)
+		for n := 1; n < len(members); n++ {
+			if bytes.Equal(members[n-1].name, members[n].name) {
+				return dst, i, fault{CodeDuplicateName, "a name stands more than once in an object of the document"}
+			}
+		}
 		d.copied = append(d.copied[:0], dst[start:]...)
-		dst = append(dst[:start], '{')
+		dst = dst[:start+1]
 		for n, m := range members {
 			if n > 0 {
 				dst = append(dst, ',')
@@ -126,13 +135,21 @@ func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int, fault) {
 		}
 		dst = append(dst, '}')
 	}
-	for n := 1; n < len(members); n++ {
-		if bytes.Equal(members[n-1].name, members[n].name) {
-			return dst, i, fault{CodeDuplicateName, "a name stands more than once in an object of the document"}
-		}
-	}
 	d.members, d.names = d.members[:base], d.names[:names]
 	return dst, i + 1, fault{}
+}
+
+// sortMembers sorts by name; most objects have few members.
+func sortMembers(members []member) {
+	if len(members) > 16 {
+		slices.SortFunc(members, byName)
+		return
+	}
+	for i := 1; i < len(members); i++ {
+		for j := i; j > 0 && bytes.Compare(members[j].name, members[j-1].name) < 0; j-- {
+			members[j], members[j-1] = members[j-1], members[j]
+		}
+	}
 }
 
 // checkName says why DynamoDB would refuse a name.
@@ -150,8 +167,15 @@ func elements(raw []byte) iter.Seq[page.Value] {
 			if raw[i] == ',' {
 				i = skipSpace(raw, i+1)
 			}
-			end := skipValue(raw, i)
-			if !yield(page.Value{Kind: kindOf(raw[i]), Raw: raw[i:end]}) {
+			v := page.Value{Kind: kindOf(raw[i])}
+			end := 0
+			if v.Kind == page.String {
+				end, v.Plain = skipString(raw, i)
+			} else {
+				end = skipValue(raw, i)
+			}
+			v.Raw = raw[i:end]
+			if !yield(v) {
 				return
 			}
 			i = skipSpace(raw, end)
@@ -184,21 +208,18 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipString returns the offset behind the string at i.
-func skipString(b []byte, i int) int {
-	for i++; ; i++ {
-		switch b[i] {
-		case '"':
-			return i + 1
-		case '\\':
-			i++
+// skipString returns the offset behind the string at i, and whether it has no escapes: then it is in canonical form and
+// stands for what is between its quotes.
+func skipString(b []byte, i int) (end int, plain bool) {
+	i++
+	for plain = true; ; {
+		if i += plainLen(b[i:]); b[i] == '"' {
+			return i + 1, plain
 		}
+		plain = false
+		i += 2
 	}
 }
-
-// isPlain reports whether a string has no escapes, so that it is in canonical form and stands for what is between its
-// quotes.
-func isPlain(quoted []byte) bool { return bytes.IndexByte(quoted, '\\') < 0 }
 
 // skipWord returns the offset behind the number or literal at i.
 func skipWord(b []byte, i int) int {
@@ -213,7 +234,7 @@ func skipValue(b []byte, i int) int {
 	for depth := 0; ; {
 		switch b[i] {
 		case '"':
-			i = skipString(b, i)
+			i, _ = skipString(b, i)
 		case '{', '[':
 			depth++
 			i++

@@ -28,7 +28,8 @@ func ParseLine(line []byte) (store.Item, error) {
 		if line[i] != '"' {
 			return fail(i, "a name in canonical form")
 		}
-		name := line[i:skipString(line, i)]
+		nameEnd, _ := skipString(line, i)
+		name := line[i:nameEnd]
 		at := i + len(name) + 1
 		if line[at-1] != ':' {
 			return fail(at-1, "a colon")
@@ -79,7 +80,8 @@ func countMembers(line []byte) (n int) {
 		if line[i] == ',' {
 			i++
 		}
-		i = skipValue(line, skipString(line, i)+1)
+		end, _ := skipString(line, i)
+		i = skipValue(line, end+1)
 	}
 	return n
 }
@@ -88,7 +90,7 @@ func countMembers(line []byte) (n int) {
 func valueSize(b []byte, i int) (size, end int) {
 	switch b[i] {
 	case '"':
-		end = skipString(b, i)
+		end, _ = skipString(b, i)
 		return textSize(b[i+1 : end-1]), end
 	case 't', 'f', 'n':
 		return 1, skipWord(b, i)
@@ -100,7 +102,7 @@ func valueSize(b []byte, i int) (size, end int) {
 				i++
 			}
 			if object {
-				end = skipString(b, i)
+				end, _ = skipString(b, i)
 				size += textSize(b[i+1 : end-1])
 				i = end + 1
 			}

@@ -237,6 +237,37 @@ func realDay(y, m, d int) bool {
 	return d <= 28 || d <= time.Date(y, time.Month(m)+1, 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
+// appendZulu brings RFC 3339 in UTC into the stored form, most timestamps by far: its digits are those of the stored form
+// already. It reports false for every other text, which [parseRFC3339] reads or refuses.
+func appendZulu(dst, b []byte) ([]byte, bool) {
+	const frame, nanos = len("2006-01-02T15:04:05"), 9
+	end := len(b) - 1
+	if end < frame || end > frame+1+nanos || b[end] != 'Z' || b[10] != 'T' || b[13] != ':' || b[16] != ':' {
+		return dst, false
+	}
+	y, mo, d, ok := parseDay(b)
+	h, ok1 := digits2(b[11:])
+	mi, ok2 := digits2(b[14:])
+	s, ok3 := digits2(b[17:])
+	if !ok || !ok1 || !ok2 || !ok3 || h > 23 || mi > 59 || s > 59 || !realDay(y, mo, d) {
+		return dst, false
+	}
+	fraction := b[frame:end]
+	if len(fraction) == 1 || len(fraction) > 1 && fraction[0] != '.' {
+		return dst, false
+	}
+	dst = append(append(dst, b[:frame]...), '.')
+	if len(fraction) > 1 {
+		for _, c := range fraction[1:] {
+			if c-'0' > 9 {
+				return dst, false
+			}
+		}
+		dst = append(dst, fraction[1:]...)
+	}
+	return append(append(dst, "000000000"[max(len(fraction)-1, 0):]...), 'Z'), true
+}
+
 func digits2(b []byte) (int, bool) {
 	return int(b[0]-'0')*10 + int(b[1]-'0'), b[0]-'0' <= 9 && b[1]-'0' <= 9
 }
@@ -268,10 +299,7 @@ func appendDigits(dst []byte, n, width int) []byte {
 
 // appendVersion turns a stored timestamp into its form as a version, which is its digits alone.
 func appendVersion(dst, stored []byte) []byte {
-	for _, c := range stored {
-		if c-'0' <= 9 {
-			dst = append(dst, c)
-		}
-	}
-	return dst
+	s := stored[:len("2006-01-02T15:04:05.000000000Z")]
+	dst = append(dst, s[0], s[1], s[2], s[3], s[5], s[6], s[8], s[9], s[11], s[12], s[14], s[15], s[17], s[18])
+	return append(dst, s[20:29]...)
 }

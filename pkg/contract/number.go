@@ -2,6 +2,8 @@ package contract
 
 import (
 	"bytes"
+	"fmt"
+	"unicode/utf8"
 
 	"github.com/onceload/onceload/pkg/etl"
 )
@@ -81,6 +83,116 @@ func parseNumber(lit, buf []byte) (n number, grown []byte, ok bool) {
 		n.neg, n.exp = false, 0
 	}
 	return n, buf, i == len(lit)
+}
+
+// isCanonical reports whether lit is a number in canonical form, of at most 38 characters and so within all bounds. Other
+// texts may be numbers too.
+func isCanonical(lit []byte, integer bool) bool {
+	if len(lit) == 0 || len(lit) > etl.MaxDigits {
+		return false
+	}
+	i := 0
+	if lit[0] == '-' {
+		i++
+	}
+	start := i
+	for i < len(lit) && lit[i]-'0' <= 9 {
+		i++
+	}
+	if i == start || lit[start] == '0' && (i > start+1 || i == len(lit) && start > 0) {
+		return false
+	}
+	if i == len(lit) {
+		return true
+	}
+	if integer || lit[i] != '.' || i+1 == len(lit) || lit[len(lit)-1] == '0' {
+		return false
+	}
+	for _, c := range lit[i+1:] {
+		if c-'0' > 9 {
+			return false
+		}
+	}
+	return true
+}
+
+// separators says how texts write numbers; the zero value is as JSON does.
+type separators struct {
+	comma     bool // for the decimal point
+	thousands byte // '.', ',', ' ' or '\''; 0 = none
+}
+
+func compileSeparators(comma bool, thousands string) (separators, error) {
+	switch thousands {
+	case "":
+		return separators{comma: comma}, nil
+	case ".", ",":
+		if comma != (thousands == ".") {
+			return separators{}, fmt.Errorf("thousands %q is the decimal sign as well; decimal_comma: true makes that a comma", thousands)
+		}
+	case " ", "'":
+	default:
+		return separators{}, fmt.Errorf("thousands %q: want one of . , ' and a space", thousands)
+	}
+	return separators{comma: comma, thousands: thousands[0]}, nil
+}
+
+// plain appends the number as JSON writes it. It reports false if a separator stands where none may: thousands are in
+// groups of three digits, all of them or none. What else is wrong with a number is left to parseNumber.
+func (s separators) plain(dst, text []byte) ([]byte, bool) {
+	i := 0
+	if i < len(text) && text[i] == '-' {
+		dst = append(dst, '-')
+		i++
+	}
+	groups, n := 0, 0 // n digits in the group under way
+	for i < len(text) {
+		if text[i]-'0' <= 9 {
+			dst = append(dst, text[i])
+			n++
+			i++
+			continue
+		}
+		width := s.separator(text[i:])
+		if width == 0 {
+			break
+		}
+		if n == 0 || n > 3 || groups > 0 && n < 3 {
+			return dst, false
+		}
+		groups, n, i = groups+1, 0, i+width
+	}
+	point := byte('.')
+	if s.comma {
+		point = ','
+	}
+	switch {
+	case groups > 0 && n != 3:
+		return dst, false
+	case i == len(text):
+		return dst, true
+	case text[i] == point:
+		return append(append(dst, '.'), text[i+1:]...), true
+	case text[i]|0x20 == 'e':
+		return append(dst, text[i:]...), true
+	}
+	return dst, false
+}
+
+// separator is the length of the thousands separator that text begins with, 0 if it begins with none. The no-break spaces
+// that French number formats write are spaces too, the typographic apostrophe of Swiss ones is an apostrophe.
+func (s separators) separator(text []byte) int {
+	switch {
+	case s.thousands == 0:
+		return 0
+	case text[0] == s.thousands:
+		return 1
+	case s.thousands == ' ' && (bytes.HasPrefix(text, []byte("\u00a0")) || bytes.HasPrefix(text, []byte("\u202f"))),
+		s.thousands == '\'' && bytes.HasPrefix(text, []byte("\u2019")):
+		_, n := utf8.DecodeRune(text)
+		return n
+	}
+	return 0
 }
 
 // integer reports whether the number has no fraction.

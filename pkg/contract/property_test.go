@@ -91,7 +91,7 @@ func TestInstants(t *testing.T) {
 		if want := at.Format("2006-01-02T15:04:05.000000000Z"); row.Text != want || row.S != want {
 			t.Fatalf("%s became %s and %s, want %s", raw, row.Text, row.S, want)
 		}
-		if want, err := etl.VersionTimestamp(at); err != nil || res.Version != want {
+		if want, err := etl.VersionTimestamp(at); err != nil || string(res.Version) != want {
 			t.Fatalf("version %s, want %s (%v)", res.Version, want, err)
 		}
 	})

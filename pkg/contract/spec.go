@@ -32,6 +32,7 @@ type fieldSpec struct {
 	Type      string   `json:"type"`
 	From      string   `json:"from"`
 	Required  bool     `json:"required,omitempty"`
+	Nullable  *bool    `json:"nullable,omitempty"` // if it is not the opposite of required
 	Default   *string  `json:"default,omitempty"`
 	Const     *string  `json:"const,omitempty"`
 	Enum      []string `json:"enum,omitempty"`
@@ -45,6 +46,9 @@ type fieldSpec struct {
 	Layout    string   `json:"layout,omitempty"`
 	Zone      string   `json:"zone,omitempty"`
 	Items     string   `json:"items,omitempty"`
+
+	DecimalComma bool   `json:"decimal_comma,omitempty"`
+	Thousands    string `json:"thousands,omitempty"`
 }
 
 // describe fills in spec and digest.
@@ -62,7 +66,10 @@ func (c *Contract) describe() error {
 		fs := fieldSpec{
 			Type: d.Type, From: f.path.String(), Required: d.Required, Clean: d.Clean, MinLength: d.MinLen, MaxLength: d.MaxLen,
 			Pattern: d.Pattern, Layout: d.Layout, Zone: d.Zone, Min: text(f.min), Max: text(f.max),
-			Enum: slices.Sorted(maps.Keys(f.enum)),
+			Enum: slices.Sorted(maps.Keys(f.enum)), DecimalComma: d.DecimalComma, Thousands: d.Thousands,
+		}
+		if f.nullable == d.Required {
+			fs.Nullable = &f.nullable
 		}
 		if f.isConst {
 			fs.Const = text(f.fixed)

@@ -1,36 +1,36 @@
 package contract
 
 import (
-	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
 
-// cleaner rewrites a text; the result may alias src or be appended to dst[:0].
+// cleaner appends the rewritten text to dst; nil stands for trim, which needs no copy.
 type cleaner func(dst, src []byte) []byte
 
 // cleaners returns the functions of `clean` by name.
 func cleaners() map[string]cleaner {
 	return map[string]cleaner{
-		"trim":     func(_, src []byte) []byte { return bytes.TrimSpace(src) },
-		"lower":    func(dst, src []byte) []byte { return appendMapped(dst, src, unicode.ToLower) },
-		"upper":    func(dst, src []byte) []byte { return appendMapped(dst, src, unicode.ToUpper) },
+		"trim":     nil,
+		"lower":    func(dst, src []byte) []byte { return appendMapped(dst, src, 'A', unicode.ToLower) },
+		"upper":    func(dst, src []byte) []byte { return appendMapped(dst, src, 'a', unicode.ToUpper) },
 		"collapse": appendCollapsed,
-		"nfc": func(dst, src []byte) []byte {
-			if norm.NFC.IsNormal(src) {
-				return src
-			}
-			return norm.NFC.Append(dst, src...)
-		},
+		"nfc":      func(dst, src []byte) []byte { return norm.NFC.Append(dst, src...) },
 	}
 }
 
-func appendMapped(dst, src []byte, to func(rune) rune) []byte {
+// appendMapped changes the case; of ASCII the 26 letters from first on have another.
+func appendMapped(dst, src []byte, first byte, to func(rune) rune) []byte {
 	for i := 0; i < len(src); {
 		if c := src[i]; c < utf8.RuneSelf {
-			dst = append(dst, byte(to(rune(c))))
+			if c-first < 26 {
+				c ^= 0x20
+			}
+			dst = append(dst, c)
 			i++
 			continue
 		}
@@ -63,13 +63,14 @@ func appendCollapsed(dst, src []byte) []byte {
 func appendQuoted(dst, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
-	start := 0
-	for i, c := range text {
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
+	for {
+		n := plainLen(text)
+		dst = append(dst, text[:n]...)
+		if n == len(text) {
+			return append(dst, '"')
 		}
-		dst = append(dst, text[start:i]...)
-		start = i + 1
+		c := text[n]
+		text = text[n+1:]
 		switch c {
 		case '"', '\\':
 			dst = append(dst, '\\', c)
@@ -87,8 +88,30 @@ func appendQuoted(dst, text []byte) []byte {
 			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		}
 	}
-	dst = append(dst, text[start:]...)
-	return append(dst, '"')
+}
+
+// plainLen is the length of the text up to its first control character, quote or backslash.
+func plainLen(text []byte) int {
+	const (
+		ones   = 0x0101010101010101
+		highs  = 0x8080808080808080
+		spaces = ' ' * ones
+		quotes = '"' * ones
+		slants = '\\' * ones
+	)
+	i := 0
+	// Eight bytes at a time: the lowest high bit that is set belongs to the first such byte.
+	for ; i+8 <= len(text); i += 8 {
+		w := binary.LittleEndian.Uint64(text[i:])
+		q, s := w^quotes, w^slants
+		if hit := ((w-spaces)&^w | (q-ones)&^q | (s-ones)&^s) & highs; hit != 0 {
+			return i + bits.TrailingZeros64(hit)/8
+		}
+	}
+	for i < len(text) && text[i] >= ' ' && text[i] != '"' && text[i] != '\\' {
+		i++
+	}
+	return i
 }
 
 // parseBoolean reads the accepted spellings, in any case of ASCII.

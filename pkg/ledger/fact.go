@@ -20,6 +20,7 @@ type TransformRecord struct {
 	Quarantined      int64         `json:"quarantined"`
 	Reasons          []ReasonCount `json:"reasons,omitempty"`     // the 20 most frequent
 	Examples         []Place       `json:"examples,omitempty"`    // of quarantined records, at most 3
+	Drift            []DriftCount  `json:"drift,omitempty"`       // the 20 members that drift most; all are in the drift object
 	MaxVersion       string        `json:"max_version,omitempty"` // highest encoded version of a valid record
 	ValidBytes       int64         `json:"valid_bytes"`           // uncompressed, as the digests
 	ValidSHA256      string        `json:"valid_sha256"`          // hex
@@ -32,6 +33,16 @@ type ReasonCount struct {
 	Field string `json:"field"`
 	Code  string `json:"code"`
 	Count int64  `json:"count"`
+}
+
+// DriftCount is how many records had a member that the contract does not declare, or had a declared one not, as null, or
+// as another JSON type than its own.
+type DriftCount struct {
+	Path    string `json:"path"`
+	New     int64  `json:"new,omitempty"`
+	Missing int64  `json:"missing,omitempty"`
+	Null    int64  `json:"null,omitempty"`
+	Retyped int64  `json:"retyped,omitempty"`
 }
 
 // Place is where a record stands in its extraction: part, page within the part, index within the page, from 0.

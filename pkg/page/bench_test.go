@@ -65,7 +65,7 @@ func BenchmarkScan(b *testing.B) {
 		paths = append(paths, path(b, p))
 	}
 	f, out := page.NewFields(paths), make([]page.Value, len(paths))
-	extra := func(name, raw []byte) {}
+	extra := func(page.Extra) {}
 	b.SetBytes(int64(size))
 	b.ReportAllocs()
 	for b.Loop() {

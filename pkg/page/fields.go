@@ -2,33 +2,60 @@ package page
 
 import (
 	"hash/maphash"
+	"slices"
+	"unicode/utf8"
 )
+
+// MaxExtras is how many undeclared members a Fields tells apart by number.
+const MaxExtras = 1000
 
 // Fields looks up many paths in one pass over a record. It keeps buffers: not for concurrent use.
 type Fields struct {
-	scan  scanner
+	scan  *scanner // of the pass under way
+	own   scanner  // for Scan
 	root  node
 	paths int
-	pass  uint64 // number of the Scan under way: marks what this one has seen
+	pass  uint64 // number of the record under way: marks what this one has seen
 	out   []Value
-	extra func(name, raw []byte)
+	extra func(Extra)
 	dup   string
+	bad   int    // offset of a top-level name that holds half a surrogate pair; -1 = none
 	text  []byte // unescaped names
 	names nameSet
+
+	extras []Path // of the undeclared members met so far, by their numbers
 }
 
-// node is a place that paths lead to or through.
+// Extra is a member that no path begins with and none covers: top-level, or in an object that paths lead through. Its
+// slices are valid until the callback returns.
+type Extra struct {
+	Name  []byte // unescaped
+	Value Value
+	Top   bool // the member is a top-level one
+	// ID numbers the members by place and name, in the order in which this Fields met them, from 0; see
+	// [Fields.ExtraPath]. Members met after the first [MaxExtras] have -1.
+	ID int
+}
+
+// node is a place that paths lead to or through, or an undeclared member met before.
 type node struct {
+	name     string
 	path     Path
 	paths    []int // that end here
+	extra    int   // number of an undeclared member; -1 = none
+	covered  bool  // a path ends here or above: what is inside is declared
 	members  map[string]*node
 	elements map[int]*node
-	seen     uint64 // the pass that met it last
+	guess    []*node // by position: the members last met there; records of one source are much alike
+	seen     uint64  // the pass that met it last
 }
+
+// maxGuess bounds the positions remembered of an object.
+const maxGuess = 256
 
 // NewFields prepares the lookup of paths; @key is never found.
 func NewFields(paths []Path) *Fields {
-	f := &Fields{paths: len(paths), names: nameSet{seed: maphash.MakeSeed()}}
+	f := &Fields{paths: len(paths), names: nameSet{seed: maphash.MakeSeed()}, root: node{extra: -1}}
 	for i, p := range paths {
 		if p.key {
 			continue
@@ -39,6 +66,8 @@ func NewFields(paths []Path) *Fields {
 		}
 		n.paths = append(n.paths, i)
 	}
+	f.root.cover(false)
+	f.root.covered = false // a path to the record itself does not make its members known
 	return f
 }
 
@@ -54,7 +83,7 @@ func (n *node) child(st step, path Path) *node {
 	case n.members == nil:
 		n.members, n.elements = map[string]*node{}, map[int]*node{}
 	}
-	c = &node{path: path}
+	c = &node{name: st.name, path: path, extra: -1}
 	if st.index >= 0 {
 		n.elements[st.index] = c
 	} else {
@@ -63,43 +92,91 @@ func (n *node) child(st step, path Path) *node {
 	return c
 }
 
+// cover marks the nodes inside of what a path takes whole.
+func (n *node) cover(above bool) {
+	n.covered = above || len(n.paths) > 0
+	inside := n.covered && len(n.path.steps) > 0
+	for _, c := range n.members {
+		c.cover(inside)
+	}
+	for _, c := range n.elements {
+		c.cover(inside)
+	}
+}
+
+// find is the member of that name, which stands at position at of its object; nil if there is none.
+func (n *node) find(name []byte, at int) *node {
+	if at < len(n.guess) && n.guess[at].name == string(name) {
+		return n.guess[at]
+	}
+	c := n.members[string(name)]
+	switch {
+	case c == nil || at > len(n.guess) || at == maxGuess:
+	case at == len(n.guess):
+		n.guess = append(n.guess, c)
+	default:
+		n.guess[at] = c
+	}
+	return c
+}
+
 // Scan sets out[i] to the value of path i, [Missing] if there is none; out is as long as the paths. Of a name that stands
 // twice in one object the first counts, and dup is the path of the first such name among the top-level ones and those on
-// a path; "" if there is none. extra, if not nil, is called for every top-level member that no path begins with; name is
-// the unescaped name, and both slices are valid until it returns. The error is a [*Fault]: of the text, or
-// [CodeSurrogate] for a top-level name. out is of no use then.
-func (f *Fields) Scan(raw []byte, out []Value, extra func(name, raw []byte)) (dup string, err error) {
-	clear(out[:f.paths])
-	f.pass++
-	f.out, f.extra, f.dup, f.text = out, extra, "", f.text[:0]
-	f.names.reset()
-	f.scan.data, f.scan.depth = raw, 0
-	i := f.scan.begin()
+// a path; "" if there is none. extra, if not nil, is called for every undeclared member, once for each name. The error is
+// a [*Fault]: of the text, or [CodeSurrogate] for a top-level name. out is of no use then.
+func (f *Fields) Scan(raw []byte, out []Value, extra func(Extra)) (dup string, err error) {
+	f.own.data, f.own.depth = raw, 0
+	f.begin(&f.own, out, extra)
+	i := f.own.begin()
 	if i >= 0 {
 		i = f.value(i, &f.root)
 	}
 	if i >= 0 {
-		i = f.scan.end(i)
+		i = f.own.end(i)
 	}
-	if i < 0 {
-		err = f.scan.err()
+	switch {
+	case i < 0:
+		err = f.own.err()
+	case f.bad >= 0:
+		err = surrogate(raw, f.bad)
 	}
-	f.out, f.extra, f.scan.data = nil, nil, nil // the buffers stay, the record may go
+	f.finish()
+	f.own.data = nil // the buffers stay, the record may go
 	return f.dup, err
+}
+
+// ExtraPath is the path of the undeclared member of that number.
+func (f *Fields) ExtraPath(id int) Path { return f.extras[id] }
+
+// begin gets ready for a record in the text of s.
+func (f *Fields) begin(s *scanner, out []Value, extra func(Extra)) {
+	clear(out[:f.paths])
+	f.pass++
+	f.scan, f.out, f.extra, f.dup, f.bad, f.text = s, out, extra, "", -1, f.text[:0]
+	f.names.reset()
+}
+
+func (f *Fields) finish() { f.scan, f.out, f.extra = nil, nil, nil }
+
+func surrogate(text []byte, at int) *Fault {
+	return newFault(CodeSurrogate, text, at, "a name holds half a surrogate pair")
 }
 
 // value reads the value at i, which is the one n stands for.
 func (f *Fields) value(i int, n *node) (end int) {
-	s := &f.scan
+	s := f.scan
 	if i >= len(s.data) {
 		return s.skip(i)
 	}
+	s.escaped = false
 	kind := kindOf(s.data[i])
 	switch {
 	case kind == Object && (len(n.members) > 0 || n == &f.root):
 		end = f.object(i, n)
 	case kind == Array && len(n.elements) > 0:
 		end = f.array(i, n)
+	case kind == String:
+		end = s.string(i + 1)
 	default:
 		end = s.skip(i)
 	}
@@ -107,19 +184,20 @@ func (f *Fields) value(i int, n *node) (end int) {
 		return -1
 	}
 	for _, p := range n.paths {
-		f.out[p] = Value{Kind: kind, Raw: s.data[i:end:end]}
+		f.out[p] = Value{Kind: kind, Plain: kind == String && !s.escaped, Raw: s.data[i:end:end]}
 	}
 	return end
 }
 
 // object reads the members of the object at i.
 func (f *Fields) object(i int, n *node) int {
-	s := &f.scan
+	s := f.scan
 	if i = s.enter(i); i < 0 {
 		return -1
 	}
-	for first := true; ; first = false {
-		name, at, more := s.name(i, first)
+	for k := 0; ; k++ {
+		from := i
+		name, at, more := s.name(i, k == 0)
 		if at < 0 || !more {
 			return at
 		}
@@ -128,29 +206,33 @@ func (f *Fields) object(i int, n *node) int {
 			var whole bool
 			f.text, whole, _ = appendUnescaped(f.text, name)
 			if !whole && n == &f.root {
-				if i = s.space(i); s.data[i] == ',' {
-					i = s.space(i + 1)
+				if from = s.space(from); s.data[from] == ',' {
+					from = s.space(from + 1)
 				}
-				return s.fail(CodeSurrogate, i, "a name holds half a surrogate pair")
+				if f.bad < 0 {
+					f.bad = from
+				}
+				if i = s.skip(at); i < 0 {
+					return -1
+				}
+				continue
 			}
 			name = f.text[mark:len(f.text):len(f.text)]
 		}
-		switch c := n.members[string(name)]; {
-		case c != nil && c.seen == f.pass:
-			f.duplicate(c.path)
+		switch c := n.find(name, k); {
+		case c == nil:
+			i = f.undeclared(at, n, name)
+		case c.seen == f.pass:
+			if c.extra < 0 || n == &f.root {
+				f.duplicate(c.path)
+			}
 			i = s.skip(at)
-		case c != nil:
+		case c.extra >= 0:
+			c.seen = f.pass
+			i = f.tell(at, n, name, c.extra)
+		default:
 			c.seen = f.pass
 			i = f.value(at, c)
-		case n != &f.root:
-			i = s.skip(at)
-		case !f.names.add(name):
-			f.duplicate(Member(string(name)))
-			i = s.skip(at)
-		default:
-			if i = s.skip(at); i >= 0 && f.extra != nil {
-				f.extra(name, s.data[at:i:i])
-			}
 		}
 		if i < 0 {
 			return -1
@@ -158,9 +240,40 @@ func (f *Fields) object(i int, n *node) int {
 	}
 }
 
+// undeclared reads the value at i of a member of n that no path begins with and that was not met before.
+func (f *Fields) undeclared(i int, n *node, name []byte) int {
+	switch {
+	case n.covered:
+		return f.scan.skip(i)
+	case len(f.extras) < MaxExtras && utf8.Valid(name):
+		st := step{name: string(name), index: -1}
+		c := n.child(st, Path{steps: append(slices.Clone(n.path.steps), st)})
+		c.extra, c.seen = len(f.extras), f.pass
+		f.extras = append(f.extras, c.path)
+		return f.tell(i, n, name, c.extra)
+	case n == &f.root && !f.names.add(name):
+		f.duplicate(Member(string(name)))
+		return f.scan.skip(i)
+	}
+	return f.tell(i, n, name, -1)
+}
+
+// tell hands out the undeclared member whose value is at i.
+func (f *Fields) tell(i int, n *node, name []byte, id int) int {
+	s := f.scan
+	s.escaped = false
+	end := s.skip(i)
+	if end >= 0 && f.extra != nil {
+		kind := kindOf(s.data[i])
+		v := Value{Kind: kind, Plain: kind == String && !s.escaped, Raw: s.data[i:end:end]}
+		f.extra(Extra{Name: name, Value: v, Top: n == &f.root, ID: id})
+	}
+	return end
+}
+
 // array reads the elements of the array at i.
 func (f *Fields) array(i int, n *node) int {
-	s := &f.scan
+	s := f.scan
 	if i = s.enter(i); i < 0 {
 		return -1
 	}

@@ -52,10 +52,12 @@ func TestScan(t *testing.T) {
 		{name: "twice above a path", raw: `{"c":{"x":1},"c":{"x":2,"y":3}}`, paths: []string{"c.x", "c.y"}, want: "1|-", dup: "c"},
 		{name: "twice in an element", raw: `{"i":[{"s":1,"s":2}]}`, paths: []string{"i[0].s"}, want: "1", dup: "i[0].s"},
 		{name: "twice among the extras", raw: `{"x.y":1,"z":0,"x.y":2}`, want: "", extras: "x.y=1|z=0", dup: `x\.y`},
-		{name: "twice where nobody looks", raw: `{"a":{"q":1,"q":2},"e":{"r":1,"r":2}}`, paths: []string{"a.b"}, want: "-", extras: `e={"r":1,"r":2}`},
+		{name: "twice where nobody looks", raw: `{"a":{"q":1,"q":2},"e":{"r":1,"r":2}}`, paths: []string{"a.b"}, want: "-", extras: `a.q=1|e={"r":1,"r":2}`},
+		{name: "undeclared inside", raw: `{"a":{"b":1,"x.y":2,"c":{"d":3}},"i":[{"s":1,"t":2}]}`, paths: []string{"a.b", "i[0].s"}, want: "1|1", extras: `a.x\.y=2|a.c={"d":3}|i[0].t=2`},
+		{name: "inside of what is declared", raw: `{"a":{"b":1,"x":2},"i":[{"s":1,"t":2}]}`, paths: []string{"a.b", "a", "i[0].s", "i"}, want: `1|{"b":1,"x":2}|1|[{"s":1,"t":2}]`},
 		{name: "the same name in two objects", raw: `{"a":{"id":1},"b":{"id":2},"id":3}`, paths: []string{"a.id", "b.id", "id"}, want: "1|2|3"},
 		{name: "the first of two duplicates is told", raw: `{"a":1,"b":1,"b":1,"a":1}`, paths: []string{"a", "b"}, want: "1|1", dup: "b"},
-		{name: "half a pair where nobody looks", raw: `{"a":{"\ud800":1,"b":2}}`, paths: []string{"a.b"}, want: "2"},
+		{name: "half a pair where nobody looks", raw: `{"a":{"\ud800":1,"b":2}}`, paths: []string{"a.b", "a"}, want: `2|{"\ud800":1,"b":2}`},
 		{name: "empty name", raw: `{"":1}`, paths: []string{"a"}, want: "-", extras: "=1"},
 	}
 	for _, tt := range tests {
@@ -63,8 +65,12 @@ func TestScan(t *testing.T) {
 			f, out := fields(t, tt.paths...)
 			for range 2 { // a second time on what the first has left in the buffers
 				var extras, values []string
-				dup, err := f.Scan([]byte(tt.raw), out, func(name, raw []byte) {
-					extras = append(extras, string(name)+"="+string(raw))
+				dup, err := f.Scan([]byte(tt.raw), out, func(e page.Extra) {
+					name := f.ExtraPath(e.ID).String()
+					if e.Top {
+						name = string(e.Name)
+					}
+					extras = append(extras, name+"="+string(e.Value.Raw))
 				})
 				for _, v := range out {
 					values = append(values, string(v.Raw))
@@ -102,13 +108,17 @@ func TestScanForgets(t *testing.T) {
 // Many extras make the set of names grow; a name that stands twice is found wherever it is.
 func TestScanManyNames(t *testing.T) {
 	f, out := fields(t, "n7")
+	sizes := []int{page.MaxExtras + 50, 5, page.MaxExtras + 90}
 	for n := range 300 {
+		sizes = append(sizes, n)
+	}
+	for _, n := range sizes {
 		var b strings.Builder
 		for i := range n {
 			fmt.Fprintf(&b, `"n%d":%d,`, i, i)
 		}
 		calls := 0
-		dup, err := f.Scan([]byte("{"+b.String()+`"last":0}`), out, func(_, _ []byte) { calls++ })
+		dup, err := f.Scan([]byte("{"+b.String()+`"last":0}`), out, func(page.Extra) { calls++ })
 		want := n + 1
 		if n > 7 {
 			want-- // n7 is no extra
@@ -158,13 +168,49 @@ func TestScanFaults(t *testing.T) {
 func TestScanAllocates(t *testing.T) {
 	raw := []byte(`{"a":1,"b":{"c":[1,{"d":"x"}]},"e\u0065":true,"f":null,"g":[],"h":{}}`)
 	f, out := fields(t, "a", "b.c[1].d", "f")
-	extra := func(_, _ []byte) {}
+	extra := func(page.Extra) {}
 	if n := testing.AllocsPerRun(100, func() {
 		if dup, err := f.Scan(raw, out, extra); dup != "" || err != nil {
 			t.Fatal(dup, err)
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations a record, want none", n)
+	}
+}
+
+// TestScanPage: one pass over a page finds in each record what a pass over the record alone finds.
+func TestScanPage(t *testing.T) {
+	records := []string{
+		`{"a":{"b":1,"x":2},"c":"p"}`, `{}`, `{"c":"q\n","a":null,"new":[1]}`, `"text"`, `{"c":1,"c":2}`, `{"x\ud800":1,"c":"after"}`, `{"a":{"b":[{"c":1}]},"new":2,"newer":3}`,
+	}
+	for body, layout := range map[string]page.Layout{
+		`{"n":0,"data": [ ` + strings.Join(records, " , ") + `],"z":1}`: {Path: page.Member("data")},
+		strings.Join(records, "\r\n\n"):                                 {NDJSON: true},
+	} {
+		f, out := fields(t, "a.b", "c", "a")
+		alone, want := fields(t, "a.b", "c", "a")
+		n, err := layout.Scan([]byte(body), f, out, nil, func(rec page.Record, dup string, fault error) error {
+			if string(rec.Raw) != records[rec.Index] {
+				t.Errorf("record %d is %s", rec.Index, rec.Raw)
+			}
+			wantDup, wantFault := alone.Scan(rec.Raw, want, nil)
+			if dup != wantDup || fmt.Sprint(fault) != fmt.Sprint(wantFault) || !reflect.DeepEqual(out, want) {
+				t.Errorf("%s: %v, %q, %v; alone %v, %q, %v", rec.Raw, out, dup, fault, want, wantDup, wantFault)
+			}
+			return nil
+		})
+		if n != len(records) || err != nil {
+			t.Errorf("%d records, %v", n, err)
+		}
+	}
+	stop := errors.New("stop")
+	f, out := fields(t, "a")
+	if n, err := (page.Layout{}).Scan([]byte(`[{"a":1},2]`), f, out, nil, func(page.Record, string, error) error { return stop }); n != 0 || !errors.Is(err, stop) {
+		t.Errorf("stopped: %d, %v", n, err)
+	}
+	var bad *page.Fault
+	if _, err := (page.Layout{}).Scan([]byte(`[{"a":01}]`), f, out, nil, func(page.Record, string, error) error { return nil }); !errors.As(err, &bad) || bad.Offset != 7 {
+		t.Errorf("a bad page: %v", err)
 	}
 }
 
@@ -182,7 +228,11 @@ func FuzzScan(f *testing.F) {
 		}
 		f, out := fields(t, names...)
 		var extras []string
-		dup, err := f.Scan(raw, out, func(name, _ []byte) { extras = append(extras, string(name)) })
+		dup, err := f.Scan(raw, out, func(e page.Extra) {
+			if e.Top {
+				extras = append(extras, string(e.Name))
+			}
+		})
 		if err != nil {
 			var fault *page.Fault
 			if !errors.As(err, &fault) || fault.Malformed() && json.Valid(raw) && utf8.Valid(raw) && fault.Code != page.CodeDepth {

@@ -30,7 +30,8 @@ type Layout struct {
 // A byte order mark of UTF-8 before the document is skipped. In NDJSON blank lines are skipped, a line may end in CR LF,
 // the last one in nothing, and lines have any length.
 func (l Layout) Records(body []byte, yield func(Record) error) (int, error) {
-	w, err := l.walk(body, yield)
+	w := newWalk(l, body, yield)
+	err := w.run()
 	return w.count, err
 }
 
@@ -38,19 +39,62 @@ func (l Layout) Records(body []byte, yield func(Record) error) (int, error) {
 // emptied, where totals and cursors are found without a second pass over the records. It aliases nothing. For NDJSON
 // there is nothing around.
 func (l Layout) Split(body []byte, yield func(Record) error) (n int, around []byte, err error) {
-	w, err := l.walk(body, yield)
-	if err != nil || w.to == 0 {
+	w := newWalk(l, body, yield)
+	if err := w.run(); err != nil || w.to == 0 {
 		return w.count, nil, err
 	}
 	around = make([]byte, 0, w.from+len(body)-w.to)
 	return w.count, append(append(around, body[:w.from]...), body[w.to:]...), nil
 }
 
-func (l Layout) walk(body []byte, yield func(Record) error) (*walk, error) {
-	if l.Path.key || l.NDJSON && (l.Map || len(l.Path.steps) > 0) {
-		return &walk{}, errors.New("records: @key is no place of records, and NDJSON has no path to them and no map")
+// Scan is [Layout.Records] and [Fields.Scan] of each record in one pass: out holds the record's values while yield has
+// it, dup and fault are what Fields.Scan says of it. The fault's place is counted from the record's start.
+func (l Layout) Scan(body []byte, f *Fields, out []Value, extra func(Extra), yield func(rec Record, dup string, fault error) error) (int, error) {
+	w := newWalk(l, body, func(rec Record) error {
+		var fault error
+		if f.bad >= 0 {
+			fault = surrogate(rec.Raw, f.bad)
+		}
+		return yield(rec, f.dup, fault)
+	})
+	w.read = func(i int) int {
+		f.begin(&w.scanner, out, extra)
+		end := f.value(i, &f.root)
+		f.bad = max(f.bad-i, -1) // of a fault, from the record's start
+		return end
 	}
-	w := &walk{scanner: scanner{data: body}, layout: l, yield: yield}
+	err := w.run()
+	f.finish()
+	return w.count, err
+}
+
+// walk is one pass over a page.
+type walk struct {
+	scanner
+	layout  Layout
+	yield   func(Record) error
+	read    func(i int) int // reads a record as skip does; nil = skip
+	count   int
+	stopped error // what yield returned
+
+	from, to int // of what stands between the brackets around the records
+
+	shape struct { // the first fault of the layout
+		code string
+		at   int
+		msg  string
+	}
+}
+
+func newWalk(l Layout, body []byte, yield func(Record) error) *walk {
+	return &walk{scanner: scanner{data: body}, layout: l, yield: yield}
+}
+
+func (w *walk) run() error {
+	l, body := w.layout, w.data
+	if l.Path.key || l.NDJSON && (l.Map || len(l.Path.steps) > 0) {
+		return errors.New("records: @key is no place of records, and NDJSON has no path to them and no map")
+	}
 	i := w.begin()
 	if l.NDJSON {
 		i = w.lines(i)
@@ -64,30 +108,13 @@ func (l Layout) walk(body []byte, yield func(Record) error) (*walk, error) {
 	}
 	switch {
 	case w.stopped != nil:
-		return w, w.stopped
+		return w.stopped
 	case i < 0:
-		return w, w.err()
+		return w.err()
 	case w.shape.code != "":
-		return w, newFault(w.shape.code, body, w.shape.at, w.shape.msg)
+		return newFault(w.shape.code, body, w.shape.at, w.shape.msg)
 	}
-	return w, nil
-}
-
-// walk is one pass of Records.
-type walk struct {
-	scanner
-	layout  Layout
-	yield   func(Record) error
-	count   int
-	stopped error // what yield returned
-
-	from, to int // of what stands between the brackets around the records
-
-	shape struct { // the first fault of the layout
-		code string
-		at   int
-		msg  string
-	}
+	return nil
 }
 
 // misfit keeps a fault of the layout; the pass goes on, to see whether the text is good.
@@ -240,7 +267,12 @@ func (w *walk) record(i int, name []byte) int {
 		return -1
 	}
 	escaped := w.escaped
-	end := w.skip(i)
+	var end int
+	if w.read != nil {
+		end = w.read(i)
+	} else {
+		end = w.skip(i)
+	}
 	if end < 0 {
 		return -1
 	}

@@ -43,8 +43,9 @@ func (k Kind) String() string {
 
 // Value is a piece of JSON text as it arrived.
 type Value struct {
-	Kind Kind
-	Raw  []byte // aliases the input; a string has its quotes; nil when missing
+	Kind  Kind
+	Plain bool   // from [Fields]: a string without escapes, which stands for the very text between its quotes
+	Raw   []byte // aliases the input; a string has its quotes; nil when missing
 }
 
 // kindOf tells the kind of a valid value by its first byte.

@@ -260,6 +260,13 @@ func (r *reader) checkField(f *Field) {
 	if slices.Contains(f.Clean, "lower") && slices.Contains(f.Clean, "upper") {
 		r.atValue(base+".clean", "one of them", "lower and upper undo each other")
 	}
+	switch thousands := base + ".thousands"; {
+	case !r.good(thousands, base+".decimal_comma"):
+	case f.Thousands == "," && f.DecimalComma:
+		r.atValue(thousands, "another separator, like a point,", "the comma is the decimal sign already")
+	case f.Thousands == "." && !f.DecimalComma:
+		r.atValue(thousands, "decimal_comma: true with it", "the point is the decimal sign already")
+	}
 	if f.Required && f.Default != nil {
 		r.atKey(base+".default", "one of the two", "a required value has no default")
 	}
@@ -410,6 +417,10 @@ func (r *reader) always(name, of string) {
 	path := join("contract.fields", name) + ".required"
 	if f := r.field(name); r.has(path) && r.good(path) && !f.Required {
 		r.atValue(path, "true, or leave it out,", "a field of %s is always required", of)
+	}
+	path = join("contract.fields", name) + ".nullable"
+	if f := r.field(name); r.has(path) && r.good(path) && *f.Nullable {
+		r.atValue(path, "false, or leave it out,", "a field of %s is never null", of)
 	}
 }
 

@@ -475,6 +475,9 @@ func assign(into, v any) {
 		*d = append(*d, v.(string))
 	case *bool:
 		*d = v.(bool)
+	case **bool:
+		b := v.(bool)
+		*d = &b
 	case *int64:
 		*d = v.(int64)
 	case **int64:

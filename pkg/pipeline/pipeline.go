@@ -111,7 +111,8 @@ type Field struct {
 	Name     string
 	Type     string // string, integer, decimal, boolean, timestamp, date, document, list
 	From     string // path in the raw record; default: the name as one key
-	Required bool   // present and not null
+	Required bool   // present, and not null unless Nullable says so
+	Nullable *bool  // null is as good as absent; default: the opposite of Required
 	Default  *string
 	Const    *string
 	Enum     []string
@@ -124,6 +125,9 @@ type Field struct {
 	Layout   string
 	Zone     string // timestamp without zone: IANA name
 	Items    string // list: scalar type of its elements
+
+	DecimalComma bool   // numbers in texts: a comma for the decimal point
+	Thousands    string // numbers in texts: what groups of three digits are set off by; "" = nothing
 }
 
 // Delete marks a record as the deletion of its key.

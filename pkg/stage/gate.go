@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/onceload/onceload/pkg/contract"
@@ -179,7 +178,7 @@ func (s *Gate) fresh(p *pipeline.Pipeline, b etl.Batch, parts []ledger.Transform
 
 // whatAndWhere names the top reasons with counts, and three places to look.
 func whatAndWhere(b etl.Batch, bind etl.Binding, parts []ledger.TransformRecord) string {
-	sum := map[ledger.ReasonCount]int64{}
+	sum := reasonCounts{}
 	var places []string
 	for _, t := range parts {
 		for _, r := range t.Reasons {
@@ -245,38 +244,20 @@ func version(r ledger.RevisionRecord) string {
 	return r.VersionField + " (" + r.VersionType + ")"
 }
 
-// duplicates counts the valid records whose key another record of the batch has too, less one for each key: a merge of
-// the parts' sorted key files.
+// duplicates counts the valid records whose key another record of the batch has too, less one for each key.
 func (s *Gate) duplicates(ctx context.Context, b etl.Batch, bind etl.Binding, parts []ledger.TransformRecord) (int64, error) {
-	var readers []*keyReader
-	defer func() {
-		for _, r := range readers {
-			r.close()
-		}
-	}()
+	var objects []keyObject
 	for _, t := range parts {
-		r, err := openKeys(ctx, s.core.Stage, etl.StageKey(etl.Keys, b, bind, t.Part))
-		if err != nil {
-			return 0, err
-		}
-		readers = append(readers, r)
+		objects = append(objects, keyObject{key: etl.StageKey(etl.Keys, b, bind, t.Part), keys: t.Valid})
 	}
 	var dup int64
-	var last [16]byte
+	var last digest
 	first := true
-	live := slices.Clone(readers)
-	for {
-		live = slices.DeleteFunc(live, func(r *keyReader) bool { return r.end })
-		if len(live) == 0 {
-			return dup, nil
-		}
-		least := slices.MinFunc(live, func(a, b *keyReader) int { return slices.Compare(a.at[:], b.at[:]) })
-		if !first && least.at == last {
+	err := mergeKeys(ctx, s.core.Stage, objects, func(d digest) {
+		if !first && d == last {
 			dup++
 		}
-		first, last = false, least.at
-		if err := least.next(); err != nil {
-			return 0, err
-		}
-	}
+		first, last = false, d
+	})
+	return dup, err
 }

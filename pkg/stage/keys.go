@@ -2,49 +2,183 @@ package stage
 
 import (
 	"bufio"
+	"cmp"
+	"container/heap"
 	"context"
-	"errors"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
-	"io"
+	"slices"
 
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/store"
 )
 
-// keyReader walks a part's sorted key digests.
-type keyReader struct {
-	key string
-	obj io.ReadCloser
-	buf *bufio.Reader
-	at  [16]byte // the current digest, while end is false
-	end bool
+// A part's key object holds the digest of each valid record's key, 16 bytes each, in sorted runs of maxRun, the last one
+// shorter. Gate finds duplicates across parts in them, Load within a part.
+const (
+	digestSize = 16
+	maxRun     = 1 << 20 // 16 MiB
+)
+
+// digest is the first half of the sha256 of a key, as two numbers that compare as its bytes do.
+type digest struct{ hi, lo uint64 }
+
+func (a digest) compare(b digest) int {
+	if a.hi != b.hi {
+		return cmp.Compare(a.hi, b.hi)
+	}
+	return cmp.Compare(a.lo, b.lo)
 }
 
-func openKeys(ctx context.Context, from store.Objects, key string) (*keyReader, error) {
-	obj, err := from.Get(ctx, key)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", key, err)
-	}
-	r := &keyReader{key: key, obj: obj, buf: bufio.NewReader(obj)}
-	if err := r.next(); err != nil {
-		r.close()
-		return nil, err
-	}
-	return r, nil
+// digestOf is the digest of a key: pk, U+0000, sk.
+func digestOf(key []byte) digest {
+	sum := sha256.Sum256(key)
+	return digest{binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:])}
 }
 
-func (r *keyReader) next() error {
-	_, err := io.ReadFull(r.buf, r.at[:])
-	switch {
-	case errors.Is(err, io.EOF):
-		r.end = true
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return etl.Errorf(etl.RecordsLost, "read %s: it ends inside a key", r.key)
-	case err != nil:
-		return fmt.Errorf("read %s: %w", r.key, err)
+// keyWriter writes a key object.
+type keyWriter struct {
+	start func() *upload
+	to    *upload // nil before the first run and after the end
+	run   []digest
+}
+
+func newKeyWriter(ctx context.Context, into store.Objects, key string) *keyWriter {
+	return &keyWriter{start: func() *upload { return startUpload(ctx, into, key) }}
+}
+
+func (w *keyWriter) add(key []byte) error {
+	if len(w.run) == maxRun {
+		if err := w.flush(); err != nil {
+			return err
+		}
+	}
+	w.run = append(w.run, digestOf(key))
+	return nil
+}
+
+// flush writes the run under way.
+func (w *keyWriter) flush() error {
+	if w.to == nil {
+		w.to = w.start()
+	}
+	slices.SortFunc(w.run, digest.compare)
+	buf := bufio.NewWriterSize(w.to.pipe, 64<<10)
+	var b [digestSize]byte
+	for _, d := range w.run {
+		binary.BigEndian.PutUint64(b[:], d.hi)
+		binary.BigEndian.PutUint64(b[8:], d.lo)
+		if _, err := buf.Write(b[:]); err != nil {
+			return fmt.Errorf("write %s: %w", w.to.key, err)
+		}
+	}
+	if err := buf.Flush(); err != nil {
+		return fmt.Errorf("write %s: %w", w.to.key, err)
+	}
+	w.run = w.run[:0]
+	return nil
+}
+
+func (w *keyWriter) close() error {
+	err := w.flush()
+	u := w.to
+	w.to = nil
+	return u.end(err)
+}
+
+// abort gives an unfinished object up; after close it does nothing.
+func (w *keyWriter) abort() {
+	if w.to != nil {
+		_ = w.to.end(context.Canceled) // it fails because it is given up, and the reason is on its way up already
+		w.to = nil
+	}
+}
+
+// keyObject names a key object and how many digests it must hold.
+type keyObject struct {
+	key  string
+	keys int64
+}
+
+// mergeKeys yields the digests of key objects in order: a merge of their runs, each read a piece at a time, so that memory
+// and open connections do not grow with the number of keys.
+func mergeKeys(ctx context.Context, from store.Objects, objects []keyObject, yield func(digest)) error {
+	runs := 0
+	for _, o := range objects {
+		runs += int((o.keys + maxRun - 1) / maxRun)
+	}
+	if runs == 0 {
+		return nil
+	}
+	// All pieces together have 16 MiB, unless that would be many small requests.
+	piece := min(max(16<<20/runs, 4<<10), 1<<20) / digestSize * digestSize
+	var merge runHeap
+	for _, o := range objects {
+		for first := int64(0); first < o.keys; first += maxRun {
+			r := &keyRun{from: from, key: o.key, off: first * digestSize, end: min(first+maxRun, o.keys) * digestSize, piece: int64(piece)}
+			if err := r.next(ctx); err != nil {
+				return err
+			}
+			merge = append(merge, r)
+		}
+	}
+	heap.Init(&merge)
+	for len(merge) > 0 {
+		r := merge[0]
+		yield(r.at)
+		if r.done() {
+			heap.Pop(&merge)
+			continue
+		}
+		if err := r.next(ctx); err != nil {
+			return err
+		}
+		heap.Fix(&merge, 0)
 	}
 	return nil
 }
 
-// close ends reading. What the object was read for is in hand by then, so an error of closing changes nothing.
-func (r *keyReader) close() { _ = r.obj.Close() }
+// keyRun walks one sorted run.
+type keyRun struct {
+	from     store.Objects
+	key      string
+	off, end int64 // of what is not read yet
+	piece    int64
+	buf      []byte
+	at       digest // the current one
+}
+
+func (r *keyRun) done() bool { return len(r.buf) == 0 && r.off == r.end }
+
+// next goes on to the next digest, of which there is one.
+func (r *keyRun) next(ctx context.Context) error {
+	if len(r.buf) == 0 {
+		n := min(r.piece, r.end-r.off)
+		buf, err := r.from.GetRange(ctx, r.key, r.off, n)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", r.key, err)
+		}
+		if int64(len(buf)) != n {
+			return etl.Errorf(etl.RecordsLost, "read %s: it ends %d bytes early", r.key, n-int64(len(buf)))
+		}
+		r.buf, r.off = buf, r.off+n
+	}
+	r.at = digest{binary.BigEndian.Uint64(r.buf), binary.BigEndian.Uint64(r.buf[8:])}
+	r.buf = r.buf[digestSize:]
+	return nil
+}
+
+// runHeap has the run with the least current digest on top.
+type runHeap []*keyRun
+
+func (h runHeap) Len() int           { return len(h) }
+func (h runHeap) Less(i, j int) bool { return h[i].at.compare(h[j].at) < 0 }
+func (h runHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *runHeap) Push(x any)        { *h = append(*h, x.(*keyRun)) }
+func (h *runHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}

@@ -325,22 +325,19 @@ type best struct {
 
 // winners reads the part's key file, and only if a key occurs twice the part itself, for the ranks of such keys. Keys
 // that occur once are not in the map.
-func (l *load) winners(ctx context.Context, rec ledger.TransformRecord) (map[[16]byte]best, error) {
-	keys, err := openKeys(ctx, l.core.Stage, etl.StageKey(etl.Keys, l.batch, l.bind, rec.Part))
+func (l *load) winners(ctx context.Context, rec ledger.TransformRecord) (map[digest]best, error) {
+	winner := map[digest]best{}
+	var last digest
+	first := true
+	keys := keyObject{key: etl.StageKey(etl.Keys, l.batch, l.bind, rec.Part), keys: rec.Valid}
+	err := mergeKeys(ctx, l.core.Stage, []keyObject{keys}, func(d digest) {
+		if !first && d == last {
+			winner[d] = best{}
+		}
+		first, last = false, d
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer keys.close()
-	winner := map[[16]byte]best{}
-	var last [16]byte
-	for n := int64(0); !keys.end; n++ {
-		if n > 0 && keys.at == last {
-			winner[last] = best{}
-		}
-		last = keys.at
-		if err := keys.next(); err != nil {
-			return nil, err
-		}
 	}
 	if len(winner) == 0 {
 		return winner, nil
@@ -470,7 +467,4 @@ func (l *load) lines(ctx context.Context, rec ledger.TransformRecord, yield func
 	return nil
 }
 
-func keyDigest(k store.Key) [16]byte {
-	sum := sha256.Sum256([]byte(k.PK + "\x00" + k.SK))
-	return [16]byte(sum[:16])
-}
+func keyDigest(k store.Key) digest { return digestOf([]byte(k.PK + "\x00" + k.SK)) }

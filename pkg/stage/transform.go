@@ -2,30 +2,34 @@ package stage
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/onceload/onceload/pkg/contract"
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/ledger"
-	"github.com/onceload/onceload/pkg/page"
 	"github.com/onceload/onceload/pkg/pipeline"
 	"github.com/onceload/onceload/pkg/snapshot"
 	"github.com/onceload/onceload/pkg/store"
 )
 
 const (
-	topReasons  = 20 // reasons kept in a part's record
-	maxExamples = 3  // places kept in a part's record
+	topReasons  = 20   // reasons kept in a part's record
+	topDrift    = 20   // drifting members kept in a part's record
+	maxExamples = 3    // places kept in a part's record
+	maxReasons  = 1000 // reasons counted one by one; a source can make up any number of undeclared members
 )
 
 // Transform checks the records of landed parts against the contract. It is a pure function of (part bytes, contract):
@@ -89,7 +93,7 @@ func (s *Transform) Part(ctx context.Context, p *pipeline.Pipeline, k *contract.
 }
 
 func (s *Transform) objectsThere(ctx context.Context, b etl.Batch, bind etl.Binding, rec ledger.TransformRecord) (bool, error) {
-	kinds := []etl.ObjectKind{etl.Valid, etl.Keys}
+	kinds := []etl.ObjectKind{etl.Valid, etl.Keys, etl.Drift}
 	if rec.Quarantined > 0 {
 		kinds = append(kinds, etl.Quarantine)
 	}
@@ -105,7 +109,8 @@ func (s *Transform) objectsThere(ctx context.Context, b etl.Batch, bind etl.Bind
 	return true, nil
 }
 
-// transform streams one part: a page of raw bodies is in memory at a time, and 16 bytes for each valid record.
+// transform streams one part. In memory are a page of raw bodies, compressed and not, and at most maxRun key digests: how
+// large the part is does not matter.
 func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *contract.Contract, b etl.Batch, bind etl.Binding, part int) (ledger.TransformRecord, error) {
 	f, err := snapshot.ReadFooter(ctx, s.Raw, etl.RawPartKey(b, bind.Extraction, part))
 	if err != nil {
@@ -115,33 +120,36 @@ func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *cont
 	if err != nil {
 		return ledger.TransformRecord{}, etl.Errorf(etl.ContractInvalid, "%s: %w", p.File, err)
 	}
-	valid := newObjectWriter(ctx, s.core.Stage, etl.StageKey(etl.Valid, b, bind, part))
-	bad := newObjectWriter(ctx, s.core.Stage, etl.StageKey(etl.Quarantine, b, bind, part))
+	valid := newLineWriter(ctx, s.core.Stage, etl.StageKey(etl.Valid, b, bind, part))
+	bad := newLineWriter(ctx, s.core.Stage, etl.StageKey(etl.Quarantine, b, bind, part))
+	keys := newKeyWriter(ctx, s.core.Stage, etl.StageKey(etl.Keys, b, bind, part))
 	defer valid.abort()
 	defer bad.abort()
+	defer keys.abort()
 
 	rec := ledger.TransformRecord{Part: part, Pages: len(f.Pages)}
-	var digests [][16]byte
-	reasons := map[ledger.ReasonCount]int64{}
+	reasons := reasonCounts{}
+	var newest []byte
 	checker := k.NewChecker()
 	err = snapshot.ReadPages(ctx, s.Raw, f, func(pg snapshot.Page, n int, body []byte) error {
 		from := contract.Origin{Batch: b, Extraction: bind.Extraction, FetchedAt: pg.FetchedAt}
-		count, err := layout.Records(body, func(r page.Record) error {
-			at := contract.Place{Part: part, Page: n, Index: r.Index}
-			res := checker.Check(r, at, from)
+		count, err := checker.Page(layout, body, part, n, from, func(res contract.Result) error {
 			if res.Line != nil {
 				rec.Valid++
-				rec.MaxVersion = max(rec.MaxVersion, res.Version)
-				sum := sha256.Sum256([]byte(res.Key))
-				digests = append(digests, [16]byte(sum[:16]))
+				if bytes.Compare(res.Version, newest) > 0 {
+					newest = append(newest[:0], res.Version...)
+				}
+				if err := keys.add(res.Key); err != nil {
+					return err
+				}
 				return valid.line(res.Line)
 			}
 			rec.Quarantined++
 			for _, reason := range res.Reasons {
-				reasons[ledger.ReasonCount{Field: reason.Field, Code: reason.Code}]++
+				reasons.add(reason.Field, reason.Code)
 			}
 			if len(rec.Examples) < maxExamples {
-				rec.Examples = append(rec.Examples, ledger.Place{Page: at.Page, Index: at.Index})
+				rec.Examples = append(rec.Examples, ledger.Place(res.Place))
 			}
 			return bad.line(res.Quarantine)
 		})
@@ -166,34 +174,88 @@ func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *cont
 			return rec, err
 		}
 	}
-	if err := s.putKeys(ctx, etl.StageKey(etl.Keys, b, bind, part), digests); err != nil {
+	if err := keys.close(); err != nil {
 		return rec, err
 	}
-	rec.Reasons = top(reasons)
+	drift := checker.Drift()
+	if err := s.putDrift(ctx, b, bind, part, drift); err != nil {
+		return rec, err
+	}
+	rec.MaxVersion, rec.Reasons, rec.Drift = string(newest), top(reasons), summary(drift)
 	s.Watch(Tick{Stage: etl.StageTransform, Batch: b, Parts: 1})
 	return rec, nil
 }
 
-// putKeys stores the sorted key digests, 16 bytes each: Gate finds duplicates across parts in them, Load within a part.
-func (s *Transform) putKeys(ctx context.Context, key string, digests [][16]byte) error {
-	slices.SortFunc(digests, func(a, b [16]byte) int { return slices.Compare(a[:], b[:]) })
-	r, w := io.Pipe()
-	go func() {
-		buf := bufio.NewWriter(w)
-		for i := range digests {
-			if _, err := buf.Write(digests[i][:]); err != nil {
-				break // the reader went away, and says why itself
-			}
+// driftReport is a part's drift object.
+type driftReport struct {
+	Onceload   string `json:"onceload"` // "drift"
+	Format     int    `json:"format"`
+	Batch      string `json:"batch"`
+	Extraction int    `json:"extraction"`
+	Part       int    `json:"part"`
+	Revision   string `json:"revision"`
+	Contract   string `json:"contract"`
+	contract.Drift
+}
+
+func (s *Transform) putDrift(ctx context.Context, b etl.Batch, bind etl.Binding, part int, d contract.Drift) error {
+	report := driftReport{
+		Onceload: "drift", Format: 1, Batch: b.String(), Extraction: bind.Extraction, Part: part,
+		Revision: bind.Revision.String(), Contract: bind.Contract, Drift: d,
+	}
+	var doc bytes.Buffer
+	enc := json.NewEncoder(&doc)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(report); err != nil {
+		return fmt.Errorf("drift: %w", err)
+	}
+	key := etl.StageKey(etl.Drift, b, bind, part)
+	if err := s.core.Stage.Put(ctx, key, &doc); err != nil {
+		return fmt.Errorf("write %s: %w", key, err)
+	}
+	return nil
+}
+
+// summary keeps of a part's drift the members that drift most: undeclared and retyped ones before those that are merely
+// missing or null.
+func summary(d contract.Drift) []ledger.DriftCount {
+	var out []ledger.DriftCount
+	for _, f := range d.New {
+		out = append(out, ledger.DriftCount{Path: cut(f.Path), New: d.Records - f.Missing})
+	}
+	for _, f := range d.Fields {
+		if f.Missing+f.Null+f.Retyped > 0 {
+			out = append(out, ledger.DriftCount{Path: cut(f.Path), Missing: f.Missing, Null: f.Null, Retyped: f.Retyped})
 		}
-		w.CloseWithError(buf.Flush())
-	}()
-	err := s.core.Stage.Put(ctx, key, r)
-	r.CloseWithError(io.ErrClosedPipe)
-	return err
+	}
+	slices.SortStableFunc(out, func(a, b ledger.DriftCount) int {
+		return cmp.Or(cmp.Compare(b.New+b.Retyped, a.New+a.Retyped), cmp.Compare(b.Missing+b.Null, a.Missing+a.Null), cmp.Compare(a.Path, b.Path))
+	})
+	return out[:min(len(out), topDrift)]
+}
+
+// cut bounds a path in the ledger: the source chooses the names.
+func cut(path string) string {
+	const most = 200
+	if len(path) <= most {
+		return path
+	}
+	return strings.ToValidUTF8(path[:most], "") + "…"
+}
+
+// reasonCounts counts records by reason.
+type reasonCounts map[ledger.ReasonCount]int64
+
+func (c reasonCounts) add(field, code string) {
+	r := ledger.ReasonCount{Field: field, Code: code}
+	if _, known := c[r]; !known && len(c) >= maxReasons {
+		r.Field = "…" // one of many more
+	}
+	c[r]++
 }
 
 // top keeps the most frequent reasons, in a fixed order.
-func top(reasons map[ledger.ReasonCount]int64) []ledger.ReasonCount {
+func top(reasons reasonCounts) []ledger.ReasonCount {
 	out := make([]ledger.ReasonCount, 0, len(reasons))
 	for r, n := range reasons {
 		r.Count = n
@@ -205,82 +267,97 @@ func top(reasons map[ledger.ReasonCount]int64) []ledger.ReasonCount {
 	return out[:min(len(out), topReasons)]
 }
 
-// objectWriter streams lines into one gzipped stage object. The object comes into being with the first line or with
-// close, so that a part without quarantine has no quarantine object.
-type objectWriter struct {
-	ctx  context.Context //nolint:containedctx // the writer lives within one call of transform
-	into store.Objects
+// upload streams one stage object.
+type upload struct {
 	key  string
-
-	gz   *gzip.Writer
-	buf  *bufio.Writer
 	pipe *io.PipeWriter
-	sum  hash.Hash
-	size int64
 	done chan error
 }
 
-func newObjectWriter(ctx context.Context, into store.Objects, key string) *objectWriter {
-	return &objectWriter{ctx: ctx, into: into, key: key}
+func startUpload(ctx context.Context, into store.Objects, key string) *upload {
+	r, p := io.Pipe()
+	u := &upload{key: key, pipe: p, done: make(chan error, 1)}
+	go func() {
+		err := into.Put(ctx, key, r)
+		r.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
+		u.done <- err
+	}()
+	return u
 }
 
-func (w *objectWriter) open() error {
-	r, p := io.Pipe()
-	gz, err := gzip.NewWriterLevel(p, gzip.BestSpeed)
-	if err != nil {
-		return fmt.Errorf("gzip: %w", err)
+// end commits the object, or gives it up if err is not nil.
+func (u *upload) end(err error) error {
+	u.pipe.CloseWithError(err)
+	if perr := <-u.done; perr != nil {
+		err = perr
 	}
-	w.pipe, w.gz, w.sum, w.done = p, gz, sha256.New(), make(chan error, 1)
-	w.buf = bufio.NewWriterSize(io.MultiWriter(gz, w.sum), 64<<10)
-	go func() {
-		err := w.into.Put(w.ctx, w.key, r)
-		r.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
-		w.done <- err
-	}()
+	if err != nil {
+		return fmt.Errorf("write %s: %w", u.key, err)
+	}
 	return nil
 }
 
-func (w *objectWriter) line(b []byte) error {
-	if w.pipe == nil {
+// lineWriter streams lines into one gzipped stage object. The object comes into being with the first line or with close,
+// so that a part without quarantine has no quarantine object.
+type lineWriter struct {
+	start func() *upload
+	to    *upload // nil before the first line and after the end
+	gz    *gzip.Writer
+	buf   *bufio.Writer
+	sum   hash.Hash
+	size  int64
+}
+
+func newLineWriter(ctx context.Context, into store.Objects, key string) *lineWriter {
+	return &lineWriter{start: func() *upload { return startUpload(ctx, into, key) }}
+}
+
+func (w *lineWriter) open() error {
+	w.to = w.start()
+	gz, err := gzip.NewWriterLevel(w.to.pipe, gzip.BestSpeed)
+	if err != nil {
+		return fmt.Errorf("gzip: %w", err)
+	}
+	w.gz, w.sum = gz, sha256.New()
+	w.buf = bufio.NewWriterSize(io.MultiWriter(gz, w.sum), 64<<10)
+	return nil
+}
+
+func (w *lineWriter) line(b []byte) error {
+	if w.to == nil {
 		if err := w.open(); err != nil {
 			return err
 		}
 	}
 	w.size += int64(len(b)) + 1
 	if _, err := w.buf.Write(b); err != nil {
-		return fmt.Errorf("write %s: %w", w.key, err)
+		return fmt.Errorf("write %s: %w", w.to.key, err)
 	}
 	if err := w.buf.WriteByte('\n'); err != nil {
-		return fmt.Errorf("write %s: %w", w.key, err)
+		return fmt.Errorf("write %s: %w", w.to.key, err)
 	}
 	return nil
 }
 
 // close commits the object and returns digest and size of its uncompressed content.
-func (w *objectWriter) close() (string, int64, error) {
-	if w.pipe == nil {
+func (w *lineWriter) close() (string, int64, error) {
+	if w.to == nil {
 		if err := w.open(); err != nil {
 			return "", 0, err
 		}
 	}
-	err := cmp.Or(w.buf.Flush(), w.gz.Close())
-	w.pipe.CloseWithError(err)
-	w.pipe = nil
-	if perr := <-w.done; perr != nil {
-		err = perr
-	}
-	if err != nil {
-		return "", 0, fmt.Errorf("write %s: %w", w.key, err)
+	u := w.to
+	w.to = nil
+	if err := u.end(cmp.Or(w.buf.Flush(), w.gz.Close())); err != nil {
+		return "", 0, err
 	}
 	return hex.EncodeToString(w.sum.Sum(nil)), w.size, nil
 }
 
 // abort gives an unfinished object up; after close it does nothing.
-func (w *objectWriter) abort() {
-	if w.pipe == nil {
-		return
+func (w *lineWriter) abort() {
+	if w.to != nil {
+		_ = w.to.end(context.Canceled) // it fails because it is given up, and the reason is on its way up already
+		w.to = nil
 	}
-	w.pipe.CloseWithError(context.Canceled)
-	<-w.done //nolint:errcheck // it fails because it is given up, and the reason is on its way up already
-	w.pipe = nil
 }
