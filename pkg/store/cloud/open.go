@@ -87,7 +87,9 @@ type Stores struct {
 
 // Open makes the clients; it asks nothing of AWS.
 func Open(cfg aws.Config, n Names) *Stores {
-	c := s3.NewFromConfig(cfg)
+	c := s3.NewFromConfig(cfg, func(o *s3.Options) {
+		o.DisableLogOutputChecksumValidationSkipped = true // a plain line of the SDK for every part: our digests tell more
+	})
 	return &Stores{Raw: NewObjects(c, n.RawBucket), Stage: NewObjects(c, n.StageBucket), names: n, s3: c, dynamodb: dynamodb.NewFromConfig(cfg)}
 }
 
