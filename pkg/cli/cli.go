@@ -20,6 +20,7 @@ import (
 	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/local"
 	"github.com/onceload/onceload/pkg/pipeline"
+	"github.com/onceload/onceload/pkg/stage"
 )
 
 // Operator runs batches and knows their state.
@@ -30,6 +31,14 @@ type Operator interface {
 	Redrive(ctx context.Context, b etl.Batch) (ledger.Report, error)
 	// Show reads all that is known of a batch; an error of kind Usage if that is nothing.
 	Show(ctx context.Context, b etl.Batch) (ledger.View, error)
+	// Select lists the pipeline's batches that a reprocess is about: all, or those with quarantined records, for a reason.
+	Select(ctx context.Context, quarantined bool, reason string) ([]etl.Batch, error)
+	// Holds says the same of one batch.
+	Holds(ctx context.Context, b etl.Batch, quarantined bool, reason string) (bool, error)
+	// Reprocess loads the batch's landed snapshot under a newer revision, or refetches it; false: there is nothing to do.
+	Reprocess(ctx context.Context, b etl.Batch, r local.Reprocess) (report ledger.Report, todo bool, err error)
+	// Rehearse says what Reprocess would come to, and changes nothing.
+	Rehearse(ctx context.Context, b etl.Batch) (stage.Rehearsal, error)
 	Close() error
 }
 
@@ -51,6 +60,8 @@ Usage:
   onceload run <pipeline|file> [--slot T] [--source URL] [--reload]   load one slot (default: the last closed one)
   onceload show <batch>                                              what the ledger knows of a batch
   onceload redrive <batch>                                           go on at the stage that failed
+  onceload reprocess <pipeline|file|batch…> [--refetch] [--quarantined [--reason CODE]] [--dry-run]
+                                                                     the landed snapshot under a newer revision
   onceload check [file…]                                             find every fault in pipeline files
   onceload demo [--serve ADDR]                                       see it survive a misbehaving API and a kill
   onceload help
@@ -78,10 +89,16 @@ type command struct {
 	Env
 	flags *pflag.FlagSet
 
-	home      string
-	slot      string
-	source    string
-	reload    bool
+	home   string
+	slot   string
+	source string
+	reload bool
+
+	refetch     bool
+	quarantined bool
+	reason      string
+	dryRun      bool
+
 	serve     string
 	on        string
 	json      bool
@@ -96,6 +113,10 @@ func (c *command) run(ctx context.Context) error {
 	f.StringVar(&c.slot, "slot", "", "start of the slot, UTC, like 2026-11-30T10:00:00Z")
 	f.StringVar(&c.source, "source", "", "replaces scheme and host of the source, like http://127.0.0.1:8080")
 	f.BoolVar(&c.reload, "reload", false, "load a completed batch's objects once more")
+	f.BoolVar(&c.refetch, "refetch", false, "reprocess: fetch anew under the file's window, as a new extraction")
+	f.BoolVar(&c.quarantined, "quarantined", false, "reprocess: only batches that hold quarantined records")
+	f.StringVar(&c.reason, "reason", "", "reprocess --quarantined: only batches with records quarantined under this code")
+	f.BoolVar(&c.dryRun, "dry-run", false, "reprocess: say how many quarantined records would pass, and the cost; change nothing")
 	f.BoolVar(&c.json, "json", false, "print one JSON object")
 	f.StringVar(&c.on, "on", "", "aws: stores in S3 and DynamoDB, as the environment names them; locks and history in --home")
 	f.StringVar(&c.serve, "serve", "", "demo: only serve its orders API, at an address like 127.0.0.1:8080, until interrupted")
@@ -120,6 +141,7 @@ func (c *command) run(ctx context.Context) error {
 		{"run", []string{"home", "on", "slot", "source", "reload", "json", "kill-after-rows"}, 1, c.runBatch},
 		{"show", []string{"home", "on", "json"}, 1, c.show},
 		{"redrive", []string{"home", "on", "source", "json"}, 1, c.redrive},
+		{"reprocess", []string{"home", "on", "source", "refetch", "quarantined", "reason", "dry-run", "json"}, -1, c.reprocess},
 		{"check", nil, -1, c.check},
 		{"demo", []string{"home", "serve"}, 0, c.demo},
 	}

@@ -80,6 +80,13 @@ func printView(w io.Writer, v ledger.View) error {
 	for _, r := range order {
 		fmt.Fprintf(&s, "  quarantined: %s %s ×%s\n", r.Field, r.Code, number(reasons[r]))
 	}
+	conflicts := int64(0)
+	for _, l := range v.Loads {
+		conflicts += l.Conflicts
+	}
+	if conflicts > 0 {
+		fmt.Fprintf(&s, "  %s conflicts: rows of one version with two contents; a version that does not change with the content is none, leave it out\n", number(conflicts))
+	}
 	for _, f := range v.Failures {
 		fmt.Fprintf(&s, "  failure %s in %s: %s: %s\n    → %s\n", f.At, f.Stage, f.Kind, f.Message, f.Hint)
 	}

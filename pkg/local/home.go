@@ -148,9 +148,9 @@ func find(from origin) (*pipeline.Pipeline, error) {
 	return source.Rebase(p, from.Source)
 }
 
-// runner wires the stages over this home. The pipeline file is read once: what a run began with, it ends with.
-func (h *Home) runner(p *pipeline.Pipeline) *runner.Runner {
-	stages := stage.New(stage.Deps{
+// stages wires the stages over this home. The pipeline file is read once: what a run began with, it ends with.
+func (h *Home) stages(p *pipeline.Pipeline) *stage.Stages {
+	return stage.New(stage.Deps{
 		Raw: h.raw, Stage: h.stage, Ledger: h.ledger,
 		Target: func(ctx context.Context, p *pipeline.Pipeline) (store.Table, error) {
 			return h.target(ctx, store.Schema{Name: p.Target.Table, SortKey: len(p.Target.Sort) > 0})
@@ -164,8 +164,12 @@ func (h *Home) runner(p *pipeline.Pipeline) *runner.Runner {
 		Liveness: h.locks, Secrets: environment{h.opts.Lookup},
 		HTTP: h.opts.HTTP, Log: h.opts.Log, Now: h.opts.Now, Sleep: h.opts.Sleep, Rand: h.opts.Rand, Watch: h.opts.Watch,
 	})
+}
+
+// runner runs the state machine over the stages.
+func (h *Home) runner(p *pipeline.Pipeline) *runner.Runner {
 	return &runner.Runner{
-		Handlers: stages.Handlers(), History: h.history,
+		Handlers: h.stages(p).Handlers(), History: h.history,
 		Now: h.opts.Now, Sleep: h.opts.Sleep, Rand: h.opts.Rand,
 		// A function is a goroutine here, not a machine of its own: more of them than processors gain nothing.
 		Concurrency: runtime.GOMAXPROCS(0),

@@ -30,6 +30,11 @@ func (h *Home) Run(ctx context.Context, req etl.Request) (report ledger.Report, 
 	if err != nil {
 		return report, err
 	}
+	return h.run(ctx, from, req)
+}
+
+// run is Run with a pipeline from an origin.
+func (h *Home) run(ctx context.Context, from origin, req etl.Request) (report ledger.Report, err error) {
 	p, err := find(from)
 	if err != nil {
 		return report, err

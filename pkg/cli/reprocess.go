@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
+	"github.com/onceload/onceload/pkg/local"
+	"github.com/onceload/onceload/pkg/stage"
+)
+
+// reprocessed is the object of `onceload reprocess --json`.
+type reprocessed struct {
+	Batches    []ledger.Report   `json:"batches,omitempty"`    // what was run
+	Unchanged  []string          `json:"unchanged,omitempty"`  // batches that are completed under the file's contract already
+	Rehearsals []stage.Rehearsal `json:"rehearsals,omitempty"` // with --dry-run
+}
+
+// reprocess loads the landed snapshots of batches again under a newer revision, or refetches them.
+func (c *command) reprocess(ctx context.Context, args []string) (err error) {
+	if len(args) == 0 {
+		return etl.Errorf(etl.Usage, "reprocess takes a pipeline, a pipeline file, or batches")
+	}
+	if c.reason != "" && !c.quarantined {
+		return etl.Errorf(etl.Usage, "--reason chooses among quarantined records: give --quarantined too")
+	}
+	if c.dryRun && c.refetch {
+		return etl.Errorf(etl.Usage, "--dry-run works on what has landed: it cannot say what --refetch would fetch")
+	}
+	batches, file, err := c.batches(args)
+	if err != nil {
+		return err
+	}
+	p := newProgress(c.Stderr, c.terminal(), c.Now)
+	op, err := c.open(ctx, file, p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, op.Close()) }()
+	if batches, err = c.choose(ctx, op, batches, file); err != nil {
+		return err
+	}
+	var out reprocessed
+	var worst error
+	for _, b := range batches {
+		if c.dryRun {
+			r, err := op.Rehearse(ctx, b)
+			if err != nil {
+				return err
+			}
+			out.Rehearsals = append(out.Rehearsals, r)
+			continue
+		}
+		r, todo, err := op.Reprocess(ctx, b, local.Reprocess{Refetch: c.refetch})
+		if err != nil {
+			return errors.Join(c.printReprocessed(out), err)
+		}
+		if !todo {
+			out.Unchanged = append(out.Unchanged, b.String())
+			continue
+		}
+		out.Batches = append(out.Batches, r)
+		if r.Failure != nil && worst == nil {
+			worst = failed{r.Failure.Kind}
+		}
+		if r.Failure != nil && r.Failure.Kind == etl.Interrupted {
+			break
+		}
+	}
+	p.end()
+	return errors.Join(c.printReprocessed(out), worst)
+}
+
+// batches reads the arguments: batches, or one pipeline (file).
+func (c *command) batches(args []string) (batches []etl.Batch, file string, err error) {
+	if _, err := etl.ParseBatch(args[0]); err != nil && len(args) == 1 {
+		return nil, args[0], nil
+	}
+	for _, a := range args {
+		b, err := etl.ParseBatch(a)
+		if err != nil {
+			return nil, "", err
+		}
+		batches = append(batches, b)
+	}
+	return batches, "", nil
+}
+
+// choose finds the batches of a pipeline, or filters those named.
+func (c *command) choose(ctx context.Context, op Operator, named []etl.Batch, file string) ([]etl.Batch, error) {
+	if file != "" {
+		return op.Select(ctx, c.quarantined, c.reason)
+	}
+	var out []etl.Batch
+	for _, b := range named {
+		holds, err := op.Holds(ctx, b, c.quarantined, c.reason)
+		if err != nil {
+			return nil, err
+		}
+		if holds || !c.quarantined {
+			out = append(out, b)
+		}
+	}
+	return out, nil
+}
+
+func (c *command) printReprocessed(out reprocessed) error {
+	if c.json {
+		return c.printJSON(out)
+	}
+	for _, r := range out.Batches {
+		if err := printReport(c.Stdout, r); err != nil {
+			return err
+		}
+	}
+	var b strings.Builder
+	for _, id := range out.Unchanged {
+		fmt.Fprintf(&b, "%s  nothing to do: it is loaded under this revision already\n", id)
+	}
+	var sum stage.Rehearsal
+	for _, r := range out.Rehearsals {
+		writeRehearsal(&b, r)
+		sum.Quarantined += r.Quarantined
+		sum.Pass += r.Pass
+		sum.Rows += r.Rows
+		sum.WriteUnits += r.WriteUnits
+		sum.ReadUnits += r.ReadUnits
+	}
+	if n := len(out.Rehearsals); n > 1 {
+		fmt.Fprintf(&b, "in all: %s of %s quarantined records would pass; at most %s rows written, %s write and %s read units\n",
+			number(sum.Pass), number(sum.Quarantined), number(sum.Rows), number(int64(sum.WriteUnits)), number(int64(sum.ReadUnits)))
+	}
+	if len(out.Batches)+len(out.Unchanged)+len(out.Rehearsals) == 0 {
+		b.WriteString("nothing to do: no batch is chosen\n")
+	}
+	return printed(io.WriteString(c.Stdout, b.String()))
+}
+
+func writeRehearsal(b *strings.Builder, r stage.Rehearsal) {
+	fmt.Fprintf(b, "%s  revision %s → %s\n", r.Batch, r.From, r.To)
+	fmt.Fprintf(b, "  %s of %s quarantined records would pass\n", number(r.Pass), number(r.Quarantined))
+	for _, reason := range r.Reasons {
+		fmt.Fprintf(b, "  still: %s %s ×%s\n", reason.Field, reason.Code, number(reason.Count))
+	}
+	if r.From == r.To {
+		b.WriteString("  the file has the revision that the batch is bound to: raise contract.revision, then reprocess\n")
+	}
+	fmt.Fprintf(b, "  at most %s rows written, about %s write and %s read units of DynamoDB\n", number(r.Rows), number(int64(r.WriteUnits)), number(int64(r.ReadUnits)))
+}
