@@ -1,0 +1,190 @@
+package stage_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/store"
+)
+
+// TestGateRules: where each rule begins to hold. R10, R24, R31
+func TestGateRules(t *testing.T) {
+	timed := strings.Replace(rigFile, "v: {type: integer", "v: {type: timestamp", 1)
+	at := func(s string) string { return `{"id":"a","v":"2026-11-30T` + s + `"}` }
+	for _, c := range []struct {
+		name  string
+		file  string
+		more  string
+		pages []string
+		kind  etl.Kind // "" = passes
+		says  string
+	}{
+		{"nothing", rigFile, "", []string{""}, "", ""},
+		{"all good", rigFile, "", []string{many(3)}, "", ""},
+		{"ratio just held", rigFile, "", []string{join(many(380), bad(20))}, "", ""},
+		{"ratio passed", rigFile, "", []string{join(many(379), bad(21))}, etl.QuarantineExceeded, "21 of 400 records quarantined"},
+		{"ratio passed below the floor", rigFile, "", []string{join(many(20), bad(19))}, "", ""},
+		{"ratio passed at the floor", rigFile, "", []string{join(many(20), bad(20))}, etl.QuarantineExceeded, "id key_empty ×20"},
+		{"over parts", rigFile, "", []string{join(many(20), bad(10)), bad(10)}, etl.QuarantineExceeded, "part 0 page 0 index 20"},
+		{"none valid", rigFile, "", []string{bad(1)}, etl.QuarantineExceeded, "1 of 1"},
+		{"one valid", rigFile, "", []string{join(many(1), bad(1))}, "", ""},
+		{"own bounds held", rigFile, "quarantine: {max_ratio: 0.5, min_rows: 1}", []string{join(many(2), bad(2))}, "", ""},
+		{"own bounds passed", rigFile, "quarantine: {max_ratio: 0.5, min_rows: 1}", []string{join(many(2), bad(3))}, etl.QuarantineExceeded, "allowed: 0.5"},
+		{"enough records", rigFile, "checks: {min_records: 2}", []string{many(1), bad(1)}, "", ""},
+		{"too few records", rigFile, "checks: {min_records: 2}", []string{many(1)}, etl.CheckFailed, "has 1 records, checks.min_records wants at least 2"},
+		{"few enough records", rigFile, "checks: {max_records: 2}", []string{many(2)}, "", ""},
+		{"too many records", rigFile, "checks: {max_records: 2}", []string{many(2), bad(1)}, etl.CheckFailed, "checks.max_records allows 2"},
+		{"few duplicates", rigFile, "checks: {max_duplicate_ratio: 0.25}", []string{many(2), join(rec("id0", 2, "x"), rec("c", 1, "x"))}, "", ""},
+		{"duplicates across parts", rigFile, "checks: {max_duplicate_ratio: 0.24}", []string{many(2), join(rec("id0", 2, "x"), rec("c", 1, "x"))}, etl.CheckFailed, "1 of 4 valid records repeat a key"},
+		{"duplicates within a part", rigFile, "checks: {max_duplicate_ratio: 0.24}", []string{join(many(3), rec("id0", 2, "x"))}, etl.CheckFailed, "1 of 4"},
+		{"thrice", rigFile, "checks: {max_duplicate_ratio: 0.6}", []string{many(1), many(1), many(1)}, etl.CheckFailed, "2 of 3"},
+		{"young enough", timed, "checks: {max_age: 1h}", []string{at("10:00:00Z")}, "", ""},
+		{"too old", timed, "checks: {max_age: 1h}", []string{at("09:59:59.999999999Z")}, etl.CheckFailed, "checks.max_age wants one from 20261130100000000000000"},
+		{"the youngest counts", timed, "checks: {max_age: 1h}", []string{at("10:30:00Z"), at("09:00:00Z")}, "", ""},
+		{"atomic", rigFile, "atomic", []string{many(60), join(rec("a", 1, "x"), many(39))}, "", ""},
+		{"too many for atomic", rigFile, "atomic", []string{many(100), rec("a", 1, "x")}, etl.BatchTooLarge, "101 valid records: target.atomic loads at most 100"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := c.file + c.more + "\n"
+			if c.more == "atomic" {
+				file = strings.Replace(c.file, "target: {table: rows}", "target: {table: rows, atomic: true}", 1)
+			}
+			r := newRig(t, file, c.pages...)
+			p := r.landed()
+			g, err := r.gate(p, 0)
+			if c.kind == "" {
+				must(t, err)
+				if g.Status != etl.StatusPassed {
+					t.Fatalf("%+v", g)
+				}
+				return
+			}
+			wantKind(t, err, c.kind, c.says)
+			// What fails loads nothing, and shows its counts.
+			b, err := r.ledger.Get(t.Context(), r.batch)
+			must(t, err)
+			if b.Binding != nil || b.Counts == nil || b.Counts.Records != b.Counts.Valid+b.Counts.Quarantined {
+				t.Errorf("%+v", b)
+			}
+			if bound, err := r.ledger.Bound(t.Context(), "rows"); err != nil || len(bound) > 0 {
+				t.Errorf("the revision is bound: %+v, %v", bound, err)
+			}
+		})
+	}
+}
+
+// TestGateContracts: what a changed contract means once rows are loaded under the first one. R10, B1
+func TestGateContracts(t *testing.T) {
+	replace := func(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(rigFile) }
+	for _, c := range []struct {
+		name string
+		file string
+		kind etl.Kind
+		says []string
+	}{
+		{"the same", rigFile, "", nil},
+		{"another order of the fields", replace("    text: {type: string}\n", "", "  fields:\n", "  fields:\n    text: {type: string}\n"), "", nil},
+		{"another field", replace("text: {type: string}", "text: {type: string}\n    more: {type: string}"), etl.ContractChanged,
+			[]string{"fields.more (new)", "raise contract.revision to 2"}},
+		{"another field, raised", replace("text: {type: string}", "text: {type: string}\n    more: {type: string}", "revision: 1", "revision: 2"), "", nil},
+		{"another version field, raised", replace("version: v", "version: w", "text: {type: string}", "w: {type: integer, required: true, from: v}", "revision: 1", "revision: 2"), etl.ContractChanged,
+			[]string{"revision 2 has version w (integer), revision 1 had v (integer)", "raise contract.epoch to 2"}},
+		{"no version field, raised", replace("version: v\n", "\n", "revision: 1", "revision: 2"), etl.ContractChanged, []string{"none (the slot)", "raise contract.epoch to 2"}},
+		{"another version type, raised", replace("v: {type: integer", "v: {type: timestamp, unit: s", "revision: 1", "revision: 2"), etl.ContractChanged, []string{"v (timestamp)"}},
+		{"another version type and epoch", replace("v: {type: integer", "v: {type: timestamp, unit: s", "revision: 1", "revision: 2\n  epoch: 2"), "", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, rigFile, many(2))
+			r.bound()
+			r.batch.Slot = r.batch.Slot.Add(-3600e9)
+			r.swap(c.file)
+			p := r.landed()
+			_, err := r.gate(p, 0)
+			if c.kind == "" {
+				must(t, err)
+				return
+			}
+			wantKind(t, err, c.kind, c.says...)
+		})
+	}
+}
+
+// TestGateStale: parts under another contract are transformed again, at most three times.
+func TestGateStale(t *testing.T) {
+	r := newRig(t, rigFile, many(2), rec("b", 1, "x"))
+	p := r.landed()
+	r.swap(strings.Replace(rigFile, "text: {type: string}", "text: {type: string, clean: [trim]}", 1))
+	for stale := range 3 {
+		g, err := r.gate(p, stale)
+		must(t, err)
+		if g.Status != etl.StatusStale || g.Stale != stale+1 || len(g.Ranges) > 0 {
+			t.Fatalf("%+v", g)
+		}
+	}
+	_, err := r.gate(p, 3)
+	wantKind(t, err, etl.ContractChanged, "changed 3 times")
+	r.transform(p)
+	g, err := r.gate(p, 3)
+	must(t, err)
+	if g.Status != etl.StatusPassed || len(g.Ranges) != 2 {
+		t.Errorf("%+v", g)
+	}
+}
+
+// TestGateBalance: a part whose record does not say what was landed stops the batch. B7
+func TestGateBalance(t *testing.T) {
+	for _, field := range []string{"records", "valid", "quarantined"} {
+		t.Run(field, func(t *testing.T) {
+			r := newRig(t, rigFile, many(3))
+			p := r.landed()
+			for _, it := range r.table.Items() {
+				if !strings.HasPrefix(it.SK, "transform#") {
+					continue
+				}
+				var doc map[string]any
+				must(t, json.Unmarshal(it.Doc, &doc))
+				doc[field] = 2
+				text, err := json.Marshal(doc)
+				must(t, err)
+				it.Doc = text
+				must(t, r.table.PutIf(t.Context(), it, store.Condition{}))
+			}
+			_, err := r.gate(p, 0)
+			wantKind(t, err, etl.RecordsLost, "part 0 landed 3 records")
+		})
+	}
+}
+
+// TestFenced: no stage does anything for an execution that lost its batch, or speaks of another extraction. B6
+func TestFenced(t *testing.T) {
+	r := newRig(t, rigFile, many(2))
+	p, g := r.bound()
+	old := p
+	r.execution = "successor"
+	p, err := r.extract()
+	must(t, err)
+	r.execution = "mine"
+	before := len(r.table.Items())
+	_, err = r.Transform.Run(t.Context(), etl.RangeInput{Execution: "mine", Batch: old.Batch, Fence: old.Fence, Extraction: 1})
+	wantKind(t, err, etl.Superseded)
+	_, err = r.gate(old, 0)
+	wantKind(t, err, etl.Superseded)
+	wantKind(t, r.load(old, g), etl.Superseded)
+	if rows := r.rows(); rows != "" {
+		t.Errorf("it wrote %s", rows)
+	}
+	r.execution = "successor"
+	must(t, r.load(p, g))
+	r.execution = "mine"
+	_, err = r.settle(old, g)
+	wantKind(t, err, etl.Superseded)
+	if n := len(r.table.Items()); n != before+1 {
+		t.Errorf("%d items, want %d", n, before+1)
+	}
+	r.execution = "successor"
+	p.Extraction = 2
+	_, err = r.gate(p, 0)
+	wantKind(t, err, etl.Superseded, "at extraction 1, not 2")
+}

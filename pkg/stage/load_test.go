@@ -1,0 +1,226 @@
+package stage_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/store"
+)
+
+var atomicFile = strings.Replace(rigFile, "target: {table: rows}", "target: {table: rows, atomic: true}", 1)
+
+// loads are the counts of the parts' load records.
+func (r *rig) loads(g etl.GateOutput) []etl.LoadCounts {
+	r.t.Helper()
+	recs, err := r.ledger.Loads(r.t.Context(), r.batch, g.Binding, g.Load)
+	must(r.t, err)
+	out := []etl.LoadCounts{}
+	for _, rec := range recs {
+		out = append(out, rec.LoadCounts)
+	}
+	return out
+}
+
+// TestLoadDuplicates: within a part one record of a key is loaded, the one of the highest rank; each record is counted
+// once. B5, B7
+func TestLoadDuplicates(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		pages  []string
+		rows   string
+		counts []etl.LoadCounts
+	}{
+		{"highest version", []string{join(rec("a", 1, "one"), rec("a", 3, "three"), rec("a", 2, "two"), rec("b", 1, "x"))},
+			"a three, b x", []etl.LoadCounts{{New: 2, Duplicate: 2}}},
+		{"highest last", []string{join(rec("a", 1, "one"), rec("a", 2, "two"))}, "a two", []etl.LoadCounts{{New: 1, Duplicate: 1}}},
+		{"equal", []string{join(rec("a", 1, "one"), rec("a", 1, "one"), rec("a", 1, "one"))}, "a one", []etl.LoadCounts{{New: 1, Duplicate: 2}}},
+		{"across parts", []string{rec("a", 2, "two"), join(rec("a", 1, "one"), rec("b", 1, "x"))}, "a two, b x",
+			[]etl.LoadCounts{{New: 1}, {New: 1, Stale: 1}}},
+		{"across parts, later", []string{rec("a", 1, "one"), rec("a", 2, "two"), rec("a", 2, "two")}, "a two",
+			[]etl.LoadCounts{{New: 1}, {Updated: 1}, {Unchanged: 1}}},
+		{"nothing valid in a part", []string{"", rec("a", 1, "one")}, "a one", []etl.LoadCounts{{}, {New: 1}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, rigFile, c.pages...)
+			p, g := r.bound()
+			must(t, r.load(p, g))
+			if got := r.rows(); got != c.rows {
+				t.Errorf("rows %s, want %s", got, c.rows)
+			}
+			got := r.loads(g)
+			if len(got) != len(c.counts) {
+				t.Fatalf("%+v", got)
+			}
+			for i := range got {
+				if got[i] != c.counts[i] {
+					t.Errorf("part %d: %+v, want %+v", i, got[i], c.counts[i])
+				}
+			}
+			out, err := r.settle(p, g)
+			must(t, err)
+			if out.Status != etl.StatusCompleted || out.Counts.Valid != out.Counts.Total() {
+				t.Errorf("%+v", out)
+			}
+		})
+	}
+}
+
+// TestAtomic: all rows of all parts, or none. R31
+func TestAtomic(t *testing.T) {
+	pages := []string{join(rec("a", 1, "one"), rec("b", 1, "x")), join(rec("a", 2, "two"), rec("b", 1, "x"), rec("c", 1, "y"))}
+	count := func(in ...etl.LoadCounts) []etl.LoadCounts { return in }
+	for _, c := range []struct {
+		name   string
+		apply  bool
+		err    error
+		before string // row that is there already
+		counts []etl.LoadCounts
+	}{
+		{"undisturbed", true, nil, "", count(etl.LoadCounts{New: 1, Duplicate: 1}, etl.LoadCounts{New: 2, Duplicate: 1})},
+		{"refused", false, errDown, "", count(etl.LoadCounts{New: 1, Duplicate: 1}, etl.LoadCounts{New: 2, Duplicate: 1})},
+		{"lost", true, errDown, "", count(etl.LoadCounts{Unchanged: 1, Duplicate: 1}, etl.LoadCounts{Unchanged: 2, Duplicate: 1})},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, atomicFile, pages...)
+			p, g := r.bound()
+			if len(g.Ranges) != 1 || g.Ranges[0] != (etl.Range{First: 0, Last: 1}) {
+				t.Fatalf("ranges %+v", g.Ranges)
+			}
+			r.onCall = func(op, _ string) (bool, error) {
+				if op == "PutAllHigher" {
+					return c.apply, c.err
+				}
+				return true, nil
+			}
+			if c.err != nil {
+				wantKind(t, r.load(p, g), etl.StoreUnavailable)
+				if got := r.rows(); (got != "") != c.apply || got != "" && got != "a two, b x, c y" {
+					t.Fatalf("rows %q", got)
+				}
+				if got := r.loads(g); len(got) > 0 {
+					t.Fatalf("load records %+v", got)
+				}
+				r.onCall = nil
+			}
+			must(t, r.load(p, g))
+			if got := r.rows(); got != "a two, b x, c y" {
+				t.Errorf("rows %s", got)
+			}
+			got := r.loads(g)
+			if len(got) != 2 || got[0] != c.counts[0] || got[1] != c.counts[1] {
+				t.Errorf("counts %+v, want %+v", got, c.counts)
+			}
+			_, err := r.settle(p, g)
+			must(t, err)
+		})
+	}
+}
+
+// TestLoadBinding: Load reads what the batch is bound to, and nothing else. B6
+func TestLoadBinding(t *testing.T) {
+	for name, change := range map[string]func(*etl.GateOutput){
+		"extraction": func(g *etl.GateOutput) { g.Binding.Extraction = 2 },
+		"revision":   func(g *etl.GateOutput) { g.Binding.Revision.Contract = 2 },
+		"contract":   func(g *etl.GateOutput) { g.Binding.Contract = "00000000" },
+		"load":       func(g *etl.GateOutput) { g.Load = 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, rigFile, many(2))
+			p, g := r.bound()
+			other := g
+			change(&other)
+			wantKind(t, r.load(p, other), etl.Superseded)
+			_, err := r.settle(p, other)
+			wantKind(t, err, etl.Superseded)
+			if rows := r.rows(); rows != "" {
+				t.Errorf("rows %s", rows)
+			}
+			must(t, r.load(p, g))
+		})
+	}
+}
+
+// TestLoadObjectsGone: what housekeeping took away is made again from the raw part, the same, while the contract stands;
+// what was changed by hand is refused. R16, R22, R23
+func TestLoadObjectsGone(t *testing.T) {
+	for _, kind := range []etl.ObjectKind{etl.Valid, etl.Keys, etl.Quarantine} {
+		t.Run(string(kind), func(t *testing.T) {
+			r := newRig(t, rigFile, join(many(3), bad(1)))
+			p, g := r.bound()
+			key := etl.StageKey(kind, r.batch, g.Binding, 0)
+			before, err := r.stage.Head(t.Context(), key)
+			must(t, err)
+			r.stage.Delete(key)
+			must(t, r.load(p, g))
+			if after, err := r.stage.Head(t.Context(), key); err != nil || after != before {
+				t.Errorf("%+v, %v, before %+v", after, err, before)
+			}
+			if got := r.loads(g); len(got) != 1 || got[0].New != 3 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+	t.Run("the file moved on", func(t *testing.T) {
+		r := newRig(t, rigFile, many(3))
+		p, g := r.bound()
+		r.stage.Delete(etl.StageKey(etl.Valid, r.batch, g.Binding, 0))
+		r.swap(strings.Replace(rigFile, "revision: 1", "revision: 2", 1))
+		wantKind(t, r.load(p, g), etl.ContractChanged, "reprocess the batch")
+	})
+	t.Run("the file moved on, the objects are there", func(t *testing.T) {
+		r := newRig(t, rigFile, many(3))
+		p, g := r.bound()
+		r.swap(strings.Replace(rigFile, "revision: 1", "revision: 2", 1))
+		must(t, r.load(p, g))
+	})
+	t.Run("changed by hand", func(t *testing.T) {
+		r := newRig(t, rigFile, many(3), many(2))
+		p, g := r.bound()
+		other, err := r.stage.Get(t.Context(), etl.StageKey(etl.Valid, r.batch, g.Binding, 1))
+		must(t, err)
+		must(t, r.stage.Put(t.Context(), etl.StageKey(etl.Valid, r.batch, g.Binding, 0), other))
+		wantKind(t, r.load(p, g), etl.RecordsLost, "digest")
+		if got := r.loads(g); len(got) > 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestLoadReadsBeforeItWrites: rows that need not change cost no write, and a row that another one beat meanwhile is
+// still decided by its rank. B8, R15
+func TestLoadReadsBeforeItWrites(t *testing.T) {
+	r := newRig(t, rigFile, join(rec("a", 1, "one"), rec("b", 5, "five")))
+	p, g := r.bound()
+	must(t, r.load(p, g))
+	r.batch.Slot = r.batch.Slot.Add(-3600e9)
+	r.pages = []string{join(rec("a", 1, "one"), rec("b", 4, "four"))}
+	p, g = r.bound()
+	writes := r.target.Calls()["PutHigher"]
+	must(t, r.load(p, g))
+	if n := r.target.Calls()["PutHigher"]; n != writes {
+		t.Errorf("%d writes", n-writes)
+	}
+	if got := r.loads(g); got[0] != (etl.LoadCounts{Unchanged: 1, Stale: 1}) {
+		t.Errorf("%+v", got)
+	}
+	// Another load's row comes between reading the ranks and writing.
+	r.batch.Slot = r.batch.Slot.Add(-3600e9)
+	r.pages = []string{rec("c", 1, "old")}
+	p, g = r.bound()
+	between := false
+	r.onCall = func(op, _ string) (bool, error) {
+		if op == "PutHigher" && !between {
+			between = true
+			items := r.target.Items()
+			items[1].PK, items[1].Doc = "c", []byte(`{"id":"c","text":"new","v":"5"}`)
+			_, err := r.target.PutHigher(t.Context(), []store.Item{items[1]})
+			must(t, err)
+		}
+		return true, nil
+	}
+	must(t, r.load(p, g))
+	if got := r.loads(g); got[0] != (etl.LoadCounts{Stale: 1}) || !strings.Contains(r.rows(), "c new") {
+		t.Errorf("%+v, rows %s", got, r.rows())
+	}
+}
