@@ -94,10 +94,21 @@ func TestPartIsJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if rest, ok := strings.CutPrefix(string(text), strings.Join(tc.bodies, "")); !ok {
-				t.Errorf("the bodies do not stand verbatim at the start of %q", text)
-			} else if lines := strings.Split(strings.TrimPrefix(rest, "\n"), "\n"); len(lines) != 3 || lines[2] != "" {
+			bodies := strings.Join(tc.bodies, "")
+			rest, ok := strings.CutPrefix(string(text), bodies)
+			if !ok {
+				t.Fatalf("the bodies do not stand verbatim at the start of %q", text)
+			}
+			if bodies != "" && !strings.HasSuffix(bodies, "\n") {
+				if rest, ok = strings.CutPrefix(rest, "\n"); !ok {
+					t.Errorf("the footer is no line of its own: %q", text)
+				}
+			}
+			if lines := strings.SplitAfter(rest, "\n"); len(lines) != 3 || lines[2] != "" || lines[0][0] != '{' {
 				t.Errorf("footer and end are not a line each: %q", lines)
+			}
+			if !strings.Contains(rest, page("").URL) {
+				t.Errorf("the URL %s cannot be read in %q", page("").URL, rest)
 			}
 			var marks []string
 			dec := json.NewDecoder(bytes.NewReader(text))
