@@ -123,18 +123,24 @@ type separators struct {
 }
 
 func compileSeparators(comma bool, thousands string) (separators, error) {
+	s := separators{comma: comma}
 	switch thousands {
 	case "":
-		return separators{comma: comma}, nil
-	case ".", ",":
-		if comma != (thousands == ".") {
-			return separators{}, fmt.Errorf("thousands %q is the decimal sign as well; decimal_comma: true makes that a comma", thousands)
-		}
-	case " ", "'":
+	case "point":
+		s.thousands = '.'
+	case "comma":
+		s.thousands = ','
+	case "apostrophe":
+		s.thousands = '\''
+	case "space":
+		s.thousands = ' '
 	default:
-		return separators{}, fmt.Errorf("thousands %q: want one of . , ' and a space", thousands)
+		return s, fmt.Errorf("thousands: %q: want point, comma, apostrophe or space", thousands)
 	}
-	return separators{comma: comma, thousands: thousands[0]}, nil
+	if s.thousands == '.' && !comma || s.thousands == ',' && comma {
+		return s, fmt.Errorf("thousands: the %s is the decimal sign as well; decimal_comma says which it is", thousands)
+	}
+	return s, nil
 }
 
 // plain appends the number as JSON writes it. It reports false if a separator stands where none may: thousands are in

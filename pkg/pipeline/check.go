@@ -262,9 +262,9 @@ func (r *reader) checkField(f *Field) {
 	}
 	switch thousands := base + ".thousands"; {
 	case !r.good(thousands, base+".decimal_comma"):
-	case f.Thousands == "," && f.DecimalComma:
-		r.atValue(thousands, "another separator, like a point,", "the comma is the decimal sign already")
-	case f.Thousands == "." && !f.DecimalComma:
+	case f.Thousands == "comma" && f.DecimalComma:
+		r.atValue(thousands, "another separator, like point,", "the comma is the decimal sign already")
+	case f.Thousands == "point" && !f.DecimalComma:
 		r.atValue(thousands, "decimal_comma: true with it", "the point is the decimal sign already")
 	}
 	if f.Required && f.Default != nil {

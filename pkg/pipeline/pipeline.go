@@ -127,7 +127,7 @@ type Field struct {
 	Items    string // list: scalar type of its elements
 
 	DecimalComma bool   // numbers in texts: a comma for the decimal point
-	Thousands    string // numbers in texts: what groups of three digits are set off by; "" = nothing
+	Thousands    string // numbers in texts: what sets off groups of three digits: point, comma, apostrophe, space; "" = nothing
 }
 
 // Delete marks a record as the deletion of its key.
