@@ -81,22 +81,36 @@ func TestForgedFooter(t *testing.T) {
 		"a page too many":       footer(func(f *snapshot.Footer) { f.Pages = append(f.Pages, f.Pages[1]) }),
 		"a gap":                 footer(func(f *snapshot.Footer) { f.Pages[1].Offset++; f.Pages[1].Length-- }),
 		"an overlap":            footer(func(f *snapshot.Footer) { f.Pages[1].Offset--; f.Pages[1].Length++ }),
-		"beyond the footer":     footer(func(f *snapshot.Footer) { f.Pages[1].Length += 1 << 40 }),
-		"negative length":       footer(func(f *snapshot.Footer) { f.Pages[0].Length = -f.Pages[0].Length }),
-		"negative size":         footer(func(f *snapshot.Footer) { f.Pages[0].Size = -1 }),
-		"impossible size":       footer(func(f *snapshot.Footer) { f.Pages[0].Size = 1 << 40 }),
-		"negative records":      footer(func(f *snapshot.Footer) { f.Pages[0].Records = -1 }),
-		"no digest":             footer(func(f *snapshot.Footer) { f.Pages[0].SHA256 = "" }),
-		"digest in capitals":    footer(func(f *snapshot.Footer) { f.Pages[0].SHA256 = strings.ToUpper(f.Pages[0].SHA256) }),
-		"another format":        footer(func(f *snapshot.Footer) { f.Format = 2 }),
-		"another mark":          footer(func(f *snapshot.Footer) { f.Onceload = "end" }),
-		"unknown name":          []byte(strings.Replace(plain, `"format":1`, `"format":1,"colour":"red"`, 1)),
-		"repeated name":         []byte(strings.Replace(plain, `"part":0`, `"part":9,"part":0`, 1)),
-		"another case":          []byte(strings.Replace(plain, `"part"`, `"Part"`, 1)),
-		"spaces":                []byte(strings.Replace(plain, `:`, `: `, 1)),
-		"two lines":             []byte(plain + plain),
-		"no JSON":               []byte("hello\n"),
-		"empty":                 nil,
+		"shifted":               footer(func(f *snapshot.Footer) { f.Pages[1].Offset++ }),
+		"no length": footer(func(f *snapshot.Footer) {
+			f.Pages[1].Offset, f.Pages[1].Length = 0, f.Pages[0].Length+f.Pages[1].Length
+			f.Pages[0].Length, f.Pages[0].Size = 0, 0
+		}),
+		"lengths that wrap": footer(func(f *snapshot.Footer) {
+			var around []snapshot.Page
+			for i := range 4 {
+				p := f.Pages[0]
+				p.Offset, p.Length = int64(uint64(i)<<62), 1<<62
+				around = append(around, p)
+			}
+			f.Pages = append(around, f.Pages...)
+		}),
+		"beyond the footer":  footer(func(f *snapshot.Footer) { f.Pages[1].Length += 1 << 40 }),
+		"negative length":    footer(func(f *snapshot.Footer) { f.Pages[0].Length = -f.Pages[0].Length }),
+		"negative size":      footer(func(f *snapshot.Footer) { f.Pages[0].Size = -1 }),
+		"impossible size":    footer(func(f *snapshot.Footer) { f.Pages[0].Size = 1 << 40 }),
+		"negative records":   footer(func(f *snapshot.Footer) { f.Pages[0].Records = -1 }),
+		"no digest":          footer(func(f *snapshot.Footer) { f.Pages[0].SHA256 = "" }),
+		"digest in capitals": footer(func(f *snapshot.Footer) { f.Pages[0].SHA256 = strings.ToUpper(f.Pages[0].SHA256) }),
+		"another format":     footer(func(f *snapshot.Footer) { f.Format = 2 }),
+		"another mark":       footer(func(f *snapshot.Footer) { f.Onceload = "end" }),
+		"unknown name":       []byte(strings.Replace(plain, `"format":1`, `"format":1,"colour":"red"`, 1)),
+		"repeated name":      []byte(strings.Replace(plain, `"part":0`, `"part":9,"part":0`, 1)),
+		"another case":       []byte(strings.Replace(plain, `"part"`, `"Part"`, 1)),
+		"spaces":             []byte(strings.Replace(plain, `:`, `: `, 1)),
+		"two lines":          []byte(plain + plain),
+		"no JSON":            []byte("hello\n"),
+		"empty":              nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw.replace(t, part0, forge(line))
@@ -111,14 +125,13 @@ func TestForgedFooter(t *testing.T) {
 	// The footer that another object ends in, at a place this one has not.
 	m := member(t, []byte(plain))
 	for name, object := range map[string][]byte{
-		"end elsewhere":   append(append(bytes.Clone(pages), m...), end(len(pages)+1, len(m))...),
-		"end too short":   append(append(bytes.Clone(pages), m...), end(len(pages), len(m)-1)...),
-		"end too far":     append(append(bytes.Clone(pages), m...), end(len(pages), 1<<20)...),
-		"end unbounded":   append(append(bytes.Clone(pages), m...), end(len(pages), 1<<40)...),
-		"end negative":    append(append(bytes.Clone(pages), m...), end(-len(pages), len(m))...),
-		"the end alone":   end(len(pages), len(m)),
-		"more members":    append(append(append(bytes.Clone(pages), m...), m...), end(len(pages), 2*len(m))...),
-		"a bomb as if it": append(append(bytes.Clone(pages), member(t, make([]byte, 40<<20))...), end(len(pages), len(member(t, make([]byte, 40<<20))))...),
+		"end elsewhere": append(append(bytes.Clone(pages), m...), end(len(pages)+1, len(m))...),
+		"end too short": append(append(bytes.Clone(pages), m...), end(len(pages), len(m)-1)...),
+		"end too far":   append(append(bytes.Clone(pages), m...), end(len(pages), 1<<20)...),
+		"end unbounded": append(append(bytes.Clone(pages), m...), end(len(pages), 1<<40)...),
+		"end negative":  append(append(bytes.Clone(pages), m...), end(-len(pages), len(m))...),
+		"the end alone": end(len(pages), len(m)),
+		"more members":  append(append(append(bytes.Clone(pages), m...), m...), end(len(pages), 2*len(m))...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw.replace(t, part0, object)
@@ -126,6 +139,37 @@ func TestForgedFooter(t *testing.T) {
 			wantKind(t, err, etl.RecordsLost, part0)
 		})
 	}
+}
+
+// Objects too large to be read whole: what their end says is held against what is there, within bounds.
+func TestForgedEnd(t *testing.T) {
+	const size = 100 << 10
+	for _, tc := range []struct {
+		name           string
+		offset, length int
+		reads          int
+	}{
+		{"footer beyond the end", size - 100, 80 << 10, 2},
+		{"footer of no length known to us", 20, 1 << 40, 1},
+		{"offset beyond any object", 1 << 40, 80 << 10, 1},
+		{"footer in the middle", 20, size - 1000, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			raw := newBucket()
+			raw.replace(t, part0, append(make([]byte, size), end(tc.offset, tc.length)...))
+			_, err := snapshot.ReadFooter(t.Context(), raw, part0)
+			wantKind(t, err, etl.RecordsLost, part0)
+			if n := raw.Calls()["GetRange"]; n != tc.reads {
+				t.Errorf("%d ranged reads, want %d", n, tc.reads)
+			}
+		})
+	}
+	t.Run("bomb", func(t *testing.T) {
+		raw, page, bomb := newBucket(), member(t, nil), member(t, make([]byte, 40<<20))
+		raw.replace(t, part0, append(append(bytes.Clone(page), bomb...), end(len(page), len(bomb))...))
+		_, err := snapshot.ReadFooter(t.Context(), raw, part0)
+		wantKind(t, err, etl.RecordsLost, part0, "more than")
+	})
 }
 
 // A page is one member: two that together give the declared body are not what was landed.
