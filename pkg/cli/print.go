@@ -87,10 +87,41 @@ func printView(w io.Writer, v ledger.View) error {
 	if conflicts > 0 {
 		fmt.Fprintf(&s, "  %s conflicts: rows of one version with two contents; a version that does not change with the content is none, leave it out\n", number(conflicts))
 	}
+	writeDrift(&s, v.Transforms)
 	for _, f := range v.Failures {
 		fmt.Fprintf(&s, "  failure %s in %s: %s: %s\n    → %s\n", f.At, f.Stage, f.Kind, f.Message, f.Hint)
 	}
 	return printed(io.WriteString(w, s.String()))
+}
+
+// writeDrift says how the records of the batch differ from the contract's fields. A part keeps the members that drift
+// most; all are in the drift objects.
+func writeDrift(s *strings.Builder, parts []ledger.TransformRecord) {
+	sum := map[string]ledger.DriftCount{}
+	var order []string
+	var records int64
+	for _, p := range parts {
+		records += p.Records
+		for _, d := range p.Drift {
+			at, known := sum[d.Path]
+			if !known {
+				order = append(order, d.Path)
+			}
+			at.New, at.Missing, at.Null, at.Retyped = at.New+d.New, at.Missing+d.Missing, at.Null+d.Null, at.Retyped+d.Retyped
+			sum[d.Path] = at
+		}
+	}
+	for _, path := range order {
+		d := sum[path]
+		for _, kind := range []struct {
+			what  string
+			count int64
+		}{{"is new", d.New}, {"of another type", d.Retyped}, {"missing", d.Missing}, {"null", d.Null}} {
+			if kind.count > 0 {
+				fmt.Fprintf(s, "  drift: %s %s in %s of %s records\n", path, kind.what, number(kind.count), number(records))
+			}
+		}
+	}
 }
 
 func printed(_ int, err error) error {
