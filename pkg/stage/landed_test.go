@@ -124,7 +124,7 @@ func TestLanded(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := content(t, machine.stage)
-	if len(want) != 3 {
+	if len(want) != 4 { // valid, quarantine, keys, drift
 		t.Fatalf("objects %v", want)
 	}
 	event := newAfterLanding(t)
