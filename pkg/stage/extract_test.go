@@ -1,249 +1,510 @@
 package stage_test
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
+	"github.com/onceload/onceload/pkg/pipeline"
 	"github.com/onceload/onceload/pkg/snapshot"
-	"github.com/onceload/onceload/pkg/source"
+	"github.com/onceload/onceload/pkg/stage"
+	"github.com/onceload/onceload/pkg/store"
+	"github.com/onceload/onceload/pkg/store/mem"
 )
 
-var largeParts = strings.Replace(rigFile, "part_bytes: 1", "part_bytes: 1000000", 1)
+// landing is Extract over stores in memory and a source that is a function: it answers the nth request (from 1) for a
+// page (from 1).
+type landing struct {
+	t        *testing.T
+	pipeline *pipeline.Pipeline
+	raw      *mem.Objects
+	table    *mem.Table
+	ledger   *ledger.Ledger
+	deps     stage.Deps
+	batch    etl.Batch
 
-// footers are the landed parts.
-func (r *rig) footers(extraction int) []snapshot.Footer {
-	r.t.Helper()
-	var out []snapshot.Footer
-	for info, err := range r.raw.List(r.t.Context(), etl.ExtractionPrefix(r.batch, extraction)+"part-") {
-		must(r.t, err)
-		f, err := snapshot.ReadFooter(r.t.Context(), r.raw, info.Key)
-		must(r.t, err)
-		out = append(out, f)
-	}
-	return out
+	mu    sync.Mutex
+	asked []int // pages, in order
+	open  int   // requests under way
 }
 
-// manifest is the first extraction's, its parts verified.
-func (r *rig) manifest() snapshot.Manifest {
-	r.t.Helper()
-	m, err := snapshot.ReadManifest(r.t.Context(), r.raw, r.batch, 1)
-	must(r.t, err)
-	for _, f := range r.footers(1) {
-		must(r.t, m.Verify(f))
+type answers func(n, page int) (status int, body string, header http.Header)
+
+// pages is a source of so many pages with one order each.
+func pages(last int) answers {
+	return func(_, page int) (int, string, http.Header) {
+		return 200, fmt.Sprintf(`{"data":[{"order_id":"o-%d"}],"meta":{"pages":%d}}`, page, last), nil
 	}
-	return m
 }
 
-// TestParts: a part closes when it is full, and when it is old.
-func TestParts(t *testing.T) {
-	six := slices.Repeat([]string{many(3)}, 6)
-	for i := range six {
-		six[i] = rec(fmt.Sprint("id", i), 1, "x")
+func newLanding(t *testing.T, source answers) *landing {
+	l := &landing{t: t, raw: mem.NewObjects(), table: mem.NewTable(ledger.Schema()), pipeline: ordersPipeline("http://api.example.com"),
+		batch: etl.Batch{Pipeline: "orders", Slot: time.Date(2026, 1, 5, 10, 0, 0, 0, time.UTC)}}
+	l.pipeline.Source.PartBytes = 1 // a part a page
+	l.pipeline.Source.Retry = pipeline.Retry{Attempts: 2, Base: time.Millisecond, Cap: time.Millisecond}
+	l.ledger = &ledger.Ledger{Table: l.table}
+	l.deps = stage.Deps{
+		Raw: l.raw, Stage: mem.NewObjects(), Ledger: l.ledger,
+		Pipelines: func(string) (*pipeline.Pipeline, error) { return l.pipeline, nil },
+		Liveness:  ended{}, Secrets: noSecrets{},
+		HTTP: &http.Client{Transport: l.serve(source)},
 	}
-	for _, c := range []struct {
-		name        string
-		file        string
-		took        time.Duration
-		least, most int // parts
+	return l
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+func (l *landing) serve(source answers) transport {
+	return func(req *http.Request) (*http.Response, error) {
+		page, err := strconv.Atoi(req.FormValue("page"))
+		if err != nil {
+			return nil, err
+		}
+		l.mu.Lock()
+		l.asked = append(l.asked, page)
+		n := len(l.asked)
+		l.open++
+		l.mu.Unlock()
+		defer func() {
+			l.mu.Lock()
+			l.open--
+			l.mu.Unlock()
+		}()
+		status, body, header := source(n, page)
+		if status == 0 { // a request that hangs, and takes its time to end
+			<-req.Context().Done()
+			time.Sleep(20 * time.Millisecond)
+			return nil, req.Context().Err()
+		}
+		if header == nil {
+			header = http.Header{}
+		}
+		return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: req, ContentLength: int64(len(body))}, nil
+	}
+}
+
+// run calls Extract once, as the execution.
+func (l *landing) run(ctx context.Context, execution string, p etl.Progress) (etl.Progress, error) {
+	return stage.New(l.deps).Extract.Run(ctx, etl.ExtractInput{Execution: execution, Request: etl.Request{Pipeline: "orders", Slot: etl.FormatTime(l.batch.Slot)}, Progress: p})
+}
+
+// landed reads the pages of the batch's parts, by number.
+func (l *landing) landed(extraction int) [][]string {
+	l.t.Helper()
+	var parts [][]string
+	for n := 0; ; n++ {
+		f, err := snapshot.ReadFooter(l.t.Context(), l.raw, etl.RawPartKey(l.batch, extraction, n))
+		if errors.Is(err, store.ErrNotFound) {
+			return parts
+		}
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		var ids []string
+		err = snapshot.ReadPages(l.t.Context(), l.raw, f, func(_ snapshot.Page, _ int, body []byte) error {
+			_, rest, _ := strings.Cut(string(body), `"o-`)
+			id, _, _ := strings.Cut(rest, `"`)
+			ids = append(ids, id)
+			return nil
+		})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		parts = append(parts, ids)
+	}
+}
+
+func (l *landing) want(extraction int, parts string, asked ...int) {
+	l.t.Helper()
+	if got := fmt.Sprint(l.landed(extraction)); got != parts {
+		l.t.Errorf("landed %s, want %s", got, parts)
+	}
+	if asked != nil && !slices.Equal(l.asked, asked) {
+		l.t.Errorf("asked for pages %v, want %v", l.asked, asked)
+	}
+}
+
+// TestExtractLands: pages land in order, in parts that close when they are full, under a manifest. R16
+func TestExtractLands(t *testing.T) {
+	l := newLanding(t, pages(5))
+	l.pipeline.Source.PartBytes = 700 // two pages
+	out, err := l.run(t.Context(), "a", etl.Progress{})
+	if err != nil || out.Status != etl.StatusLanded || len(out.Ranges) == 0 {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	l.want(1, "[[1 2] [3 4] [5]]", 1, 2, 3, 4, 5)
+	m, err := snapshot.ReadManifest(t.Context(), l.raw, l.batch, 1)
+	if err != nil || m.Pages != 5 || m.Records != 5 || len(m.Parts) != 3 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	// Again: the manifest answers.
+	if out, err := l.run(t.Context(), "b", etl.Progress{}); err != nil || out.Status != etl.StatusLanded || len(l.asked) != 5 {
+		t.Fatalf("again: %+v, %v, asked %v", out, err, l.asked)
+	}
+}
+
+// TestExtractFails: what came before a failure is landed, the failure comes up whole, and nothing goes on behind it.
+func TestExtractFails(t *testing.T) {
+	refused := func(_, page int) (int, string, http.Header) {
+		if page == 4 {
+			return 404, "no such page", nil
+		}
+		return pages(9)(0, page)
+	}
+	for _, tc := range []struct {
+		name   string
+		source answers
+		edit   func(l *landing)
+		kind   etl.Kind
+		says   string
+		parts  string
+		asked  int // at most
 	}{
-		{"full at once", rigFile, time.Second, 6, 6},
-		{"neither full nor old", largeParts, time.Second, 1, 1},
-		{"young", largeParts, 4 * time.Second, 1, 1},
-		{"old", largeParts, 31 * time.Second, 2, 6}, // a page may have come while the last one was put away
+		{"the source refuses", refused, nil, etl.SourceRejected, "404", "[[1] [2] [3]]", 4},
+		{"the store refuses", pages(9), func(l *landing) {
+			l.raw.OnCall = func(op, key string) (bool, error) {
+				if op == "PutOnce" && strings.HasSuffix(key, "part-00002.json.gz") {
+					return false, etl.Errorf(etl.StoreUnavailable, "no room")
+				}
+				return true, nil
+			}
+		}, etl.StoreUnavailable, "no room", "[[1] [2]]", 4},
+		{"the store refuses while the source hangs", func(_, page int) (int, string, http.Header) {
+			if page == 4 {
+				return 0, "", nil
+			}
+			return pages(9)(0, page)
+		}, func(l *landing) {
+			l.raw.OnCall = func(op, key string) (bool, error) {
+				for op == "PutOnce" && strings.HasSuffix(key, "part-00002.json.gz") {
+					l.mu.Lock()
+					hangs := slices.Contains(l.asked, 4)
+					l.mu.Unlock()
+					if hangs {
+						return false, etl.Errorf(etl.StoreUnavailable, "no room")
+					}
+					time.Sleep(time.Millisecond)
+				}
+				return true, nil
+			}
+		}, etl.StoreUnavailable, "no room", "[[1] [2]]", 4},
+		{"another took the batch over", pages(9), func(l *landing) {
+			l.raw.OnCall = func(op, key string) (bool, error) {
+				if op == "PutOnce" && strings.HasSuffix(key, "part-00001.json.gz") {
+					_, err := l.ledger.Claim(context.Background(), ledger.ClaimRequest{Batch: l.batch, Execution: "thief", Window: etl.Window{Start: l.batch.Slot, End: l.batch.Slot.Add(time.Hour)}, Alive: ended{}.Alive})
+					if err != nil {
+						l.t.Error(err)
+					}
+				}
+				return true, nil
+			}
+		}, etl.Superseded, "thief", "[[1] [2]]", 3},
+		{"the paging goes in a circle", func(_, _ int) (int, string, http.Header) {
+			return 200, `{"data":[{"order_id":"o-1"}],"meta":{"pages":9}}`, nil
+		}, func(l *landing) {
+			l.pipeline.Source.Paginate = pipeline.Paginate{Style: "next_url", Path: "next"}
+			l.deps.HTTP.Transport = l.serve(func(_, _ int) (int, string, http.Header) {
+				return 200, `{"data":[{"order_id":"o-1"}],"next":"/v1/orders?page=1"}`, nil
+			})
+			l.pipeline.Source.Query = []pipeline.Param{{Name: "page", Value: "1"}}
+		}, etl.SourceLoops, "repeats the request of page 0", "[[1]]", 2},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, c.file, six...)
-			r.took = c.took
-			p, err := r.extract()
-			must(t, err)
-			m := r.manifest()
-			if n := len(m.Parts); n < c.least || n > c.most || p.Status != etl.StatusLanded || m.Records != 6 || m.Pages != 6 {
-				t.Errorf("%d parts, %+v", n, p)
+		t.Run(tc.name, func(t *testing.T) {
+			before := runtime.NumGoroutine()
+			l := newLanding(t, tc.source)
+			if tc.edit != nil {
+				tc.edit(l)
+			}
+			_, err := l.run(t.Context(), "a", etl.Progress{})
+			if etl.KindOf(err) != tc.kind || !strings.Contains(err.Error(), tc.says) {
+				t.Fatalf("%v, want %s: %s", err, tc.kind, tc.says)
+			}
+			// Nothing is fetched any more by the time Run returns.
+			l.mu.Lock()
+			if l.open > 0 {
+				t.Error("a request is still under way")
+			}
+			l.mu.Unlock()
+			for range 1000 {
+				if runtime.NumGoroutine() <= before {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			if after := runtime.NumGoroutine(); after > before {
+				t.Errorf("%d goroutines before, %d after", before, after)
+			}
+			l.want(1, tc.parts)
+			if len(l.asked) > tc.asked {
+				t.Errorf("asked for %v, want at most %d requests", l.asked, tc.asked)
+			}
+			if _, err := snapshot.ReadManifest(t.Context(), l.raw, l.batch, 1); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("a manifest: %v", err)
 			}
 		})
 	}
 }
 
-// rival lands a part of other content under the batch: as an attempt would that saw the source earlier.
-func (r *rig) rival(part int, pages ...string) {
-	r.t.Helper()
-	w := snapshot.NewPartWriter(r.batch, 1, part)
-	w.Reset(part)
-	for i, records := range pages {
-		body := fmt.Sprintf(`{"pages":%d,"data":[%s]}`, len(r.pages), records)
-		state := func(page int64) json.RawMessage {
-			if page == 0 {
-				return json.RawMessage(`{}`)
+// TestExtractGoesOn: after any end a later call asks for what is missing and for nothing else. R17
+func TestExtractGoesOn(t *testing.T) {
+	for fail := 1; fail <= 6; fail++ {
+		l := newLanding(t, pages(6))
+		l.pipeline.Source.PartBytes = 700
+		broken := true
+		l.raw.OnCall = func(op, key string) (bool, error) {
+			if broken && op == "PutOnce" && strings.Contains(key, fmt.Sprintf("part-%05d", fail/2)) {
+				return fail%2 == 0, etl.Errorf(etl.StoreUnavailable, "the reply is lost")
 			}
-			b, err := json.Marshal(source.State{Page: page, Number: page})
-			must(r.t, err)
-			return b
+			return true, nil
 		}
-		before := int64(i)
-		next := before + 2
-		s, err := json.Marshal(source.State{Page: before + 1, Number: next})
-		must(r.t, err)
-		must(r.t, w.Add([]byte(body), snapshot.Page{Records: strings.Count(records, `"id"`), URL: "http://rows.example/rows?page=" + fmt.Sprint(i+1),
-			Status: 200, FetchedAt: r.clock(), Request: fmt.Sprint("rival", i), Before: state(before), After: s, Done: false}))
+		_, err := l.run(t.Context(), "a", etl.Progress{})
+		if fail/2 < 3 && etl.KindOf(err) != etl.StoreUnavailable {
+			t.Fatalf("fail %d: %v", fail, err)
+		}
+		broken = false
+		there := len(slices.Concat(l.landed(1)...))
+		l.asked = nil
+		out, err := l.run(t.Context(), "b", etl.Progress{})
+		if err != nil || out.Status != etl.StatusLanded {
+			t.Fatalf("fail %d: %+v, %v", fail, out, err)
+		}
+		l.want(1, "[[1 2] [3 4] [5 6]]")
+		if len(l.asked) != 6-there {
+			t.Errorf("fail %d: %d pages were there, asked for %v", fail, there, l.asked)
+		}
 	}
-	_, _, err := w.Land(r.t.Context(), r.raw)
-	must(r.t, err)
 }
 
-// TestAdoption: another attempt's part that is there counts; what was fetched beyond it is dropped and fetched again
-// behind it. R16, R17
-func TestAdoption(t *testing.T) {
-	r := newRig(t, largeParts, rec("a", 2, "late"), rec("b", 1, "x"), rec("c", 1, "x"))
-	done := false
-	r.onCall = func(op, key string) (bool, error) {
-		if op == "PutOnce" && strings.HasSuffix(key, "part-00000.json.gz") && !done {
-			done = true
-			r.rival(0, rec("a", 1, "early"))
+// TestExtractAdopts: where another attempt's part is in the way, it counts, and what was fetched beyond it is dropped.
+func TestExtractAdopts(t *testing.T) {
+	l := newLanding(t, pages(5))
+	l.pipeline.Source.PartBytes = 700
+	stolen := false
+	l.raw.OnCall = func(op, key string) (bool, error) {
+		if op == "PutOnce" && strings.HasSuffix(key, "part-00001.json.gz") && !stolen {
+			stolen = true
+			landOne(t, l)
 		}
 		return true, nil
 	}
-	p, err := r.extract()
-	must(t, err)
-	r.transform(p)
-	m := r.manifest()
-	if len(m.Parts) != 2 || m.Pages != 3 || m.Records != 3 || m.Parts[0].Pages != 1 {
-		t.Errorf("%+v", m)
+	out, err := l.run(t.Context(), "a", etl.Progress{})
+	if err != nil || out.Status != etl.StatusLanded {
+		t.Fatalf("%+v, %v", out, err)
 	}
-	if got := strings.Join(r.asked, " "); got != "1 2 3 2 3" {
-		t.Errorf("asked %s", got)
-	}
-	g, err := r.gate(p, 0)
-	must(t, err)
-	must(t, r.load(p, g))
-	if got := r.rows(); got != "a early, b x, c x" {
-		t.Errorf("rows %s", got)
+	l.want(1, "[[1 2] [3] [4 5]]")
+	m, err := snapshot.ReadManifest(t.Context(), l.raw, l.batch, 1)
+	if err != nil || m.Pages != 5 || m.Records != 5 {
+		t.Fatalf("%+v, %v", m, err)
 	}
 }
 
-// TestRollForward: what is landed is not fetched again, whatever the ledger knows. R17
-func TestRollForward(t *testing.T) {
-	r := newRig(t, rigFile, rec("a", 1, "x"), rec("b", 1, "x"), rec("c", 1, "x"))
-	r.rival(0, rec("a", 1, "early"), rec("b", 1, "early"))
-	_, err := r.extract()
-	must(t, err)
-	if got := strings.Join(r.asked, " "); got != "3" {
-		t.Errorf("asked %s", got)
+// landOne lands page 3 alone as part 1, as another attempt would whose part was old.
+func landOne(t *testing.T, l *landing) {
+	t.Helper()
+	f, err := snapshot.ReadFooter(t.Context(), l.raw, etl.RawPartKey(l.batch, 1, 0))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if m := r.manifest(); m.Pages != 3 || m.Records != 3 {
-		t.Errorf("%+v", m)
+	w := snapshot.NewPartWriter(l.batch, 1, 1)
+	err = w.Add([]byte(`{"data":[{"order_id":"o-3"}],"meta":{"pages":5}}`), snapshot.Page{
+		Records: 1, Status: 200, Request: "third", Before: f.Pages[1].After, After: []byte(`{"page":3,"number":4}`),
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if b, err := r.ledger.Get(t.Context(), r.batch); err != nil || b.Parts != 2 || b.Pages != 3 || b.Records != 3 {
-		t.Errorf("%+v, %v", b, err)
-	}
-}
-
-// TestManifestAdopted: an extraction that is complete is complete: nothing is fetched, no part read. R16
-func TestManifestAdopted(t *testing.T) {
-	r := newRig(t, rigFile, many(1), many(2))
-	first, err := r.extract()
-	must(t, err)
-	r.asked, r.pages = nil, []string{many(5)}
-	r.execution = "successor"
-	second, err := r.extract()
-	must(t, err)
-	if len(r.asked) > 0 || second.Fence != first.Fence+1 || fmt.Sprint(second.Ranges) != fmt.Sprint(first.Ranges) {
-		t.Errorf("asked %v; %+v, then %+v", r.asked, first, second)
+	if _, _, err := w.Land(t.Context(), l.raw); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// TestRejectedBody: a body that is no page is kept for people, where no event and no reader takes it for a part. R1, R6
-func TestRejectedBody(t *testing.T) {
-	r := newRig(t, rigFile, many(1))
-	r.body = `{"data":{"surprise":true}}`
-	_, err := r.extract()
-	wantKind(t, err, etl.SourceMalformed, "attempt 2 of 2", "_rejected/page-")
-	var kept []string
-	for info, err := range r.raw.List(t.Context(), etl.ExtractionPrefix(r.batch, 1)) {
-		must(t, err)
-		kept = append(kept, info.Key)
-	}
-	if len(kept) != 1 || !strings.Contains(kept[0], "/_rejected/") || strings.HasSuffix(kept[0], ".json.gz") {
-		t.Fatalf("objects %v", kept)
-	}
-	if info, err := r.raw.Head(t.Context(), kept[0]); err != nil || info.Size != int64(len(r.body)) {
-		t.Errorf("%+v, %v", info, err)
-	}
-	r.body = ""
-	if p, err := r.extract(); err != nil || p.Status != etl.StatusLanded {
-		t.Errorf("%+v, %v", p, err)
-	}
-}
-
-// TestFailureKeepsPages: the pages before a failure are landed. R17
-func TestFailureKeepsPages(t *testing.T) {
-	r := newRig(t, largeParts, many(1), rec("b", 1, "x"), "broken")
-	_, err := r.extract()
-	wantKind(t, err, etl.SourceMalformed)
-	if f := r.footers(1); len(f) != 1 || len(f[0].Pages) != 2 {
-		t.Errorf("%+v", f)
-	}
-	r.asked, r.pages[2] = nil, rec("c", 1, "x")
-	_, err = r.extract()
-	must(t, err)
-	if got := strings.Join(r.asked, " "); got != "3" {
-		t.Errorf("asked %s", got)
-	}
-}
-
-// TestWindowChanged: an open batch keeps the window it began with. R13
-func TestWindowChanged(t *testing.T) {
-	wider := strings.Replace(rigFile, "every: 1h", "every: 1h\nlookback: 1h", 1)
-	r := newRig(t, rigFile, "broken")
-	_, err := r.extract()
-	wantKind(t, err, etl.SourceMalformed)
-	r.swap(wider)
-	r.execution = "successor"
-	_, err = r.extract()
-	wantKind(t, err, etl.WindowChanged, "--refetch")
-	req := r.request()
-	req.Refetch = true
-	r.pages = []string{many(1)}
-	p, err := r.Extract.Run(t.Context(), etl.ExtractInput{Execution: r.execution, Request: req})
-	must(t, err)
-	m, err := snapshot.ReadManifest(t.Context(), r.raw, r.batch, 2)
-	must(t, err)
-	if p.Extraction != 2 || m.Window.Start != r.batch.Slot.Add(-time.Hour) {
-		t.Errorf("%+v, window %s", p, m.Window)
-	}
-}
-
-// TestExtractRefuses: what can never be a batch of the pipeline is refused before anything is claimed. R12, R26
-func TestExtractRefuses(t *testing.T) {
-	r := newRig(t, rigFile, many(1))
-	for name, req := range map[string]etl.Request{
-		"no slot":       {Pipeline: "rows"},
-		"odd slot":      {Pipeline: "rows", Slot: "2026-11-30T10:30:00Z"},
-		"open window":   {Pipeline: "rows", Slot: "2026-11-30T12:00:00Z"},
-		"two wishes":    {Pipeline: "rows", Slot: "2026-11-30T10:00:00Z", Reload: true, Refetch: true},
-		"two schedules": {Pipeline: "rows", Slot: "2026-11-30T10:00:00Z", ScheduledTime: "2026-11-30T11:00:00Z"},
-	} {
-		_, err := r.Extract.Run(t.Context(), etl.ExtractInput{Execution: "mine", Request: req})
-		if etl.KindOf(err) != etl.Usage {
-			t.Errorf("%s: %v", name, err)
+// TestExtractWaits: a long wait lands what there is, and is over when the source said. Calls without progress are
+// bounded; a wait for what is shared with others is no sign of being stuck. B3, B4
+func TestExtractWaits(t *testing.T) {
+	throttled := func(n, page int) (int, string, http.Header) {
+		if n == 3 {
+			return 429, "", http.Header{"Retry-After": {"120"}}
 		}
+		return pages(4)(n, page)
 	}
-	if n := len(r.table.Items()) + len(r.asked); n > 0 {
-		t.Errorf("%d items and requests", n)
+	l := newLanding(t, throttled)
+	l.pipeline.Source.PartBytes = 1 << 20
+	now := time.Date(2026, 1, 5, 11, 5, 0, 0, time.UTC)
+	l.deps.Now = func() time.Time { return now }
+	l.ledger.Now = l.deps.Now
+	out, err := l.run(t.Context(), "a", etl.Progress{})
+	if err != nil || out.Status != etl.StatusWait || out.ResumeAt != "2026-01-05T11:07:00Z" || out.Attempts != 1 || out.WaitBegan == "" {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	l.want(1, "[[1 2]]", 1, 2, 3)
+	now = now.Add(2 * time.Minute)
+	if out, err = l.run(t.Context(), "a", out); err != nil || out.Status != etl.StatusLanded || out.Retries != 1 || out.WaitedMS != 120_000 || out.WaitBegan != "" {
+		t.Fatalf("then: %+v, %v", out, err)
+	}
+	l.want(1, "[[1 2] [3 4]]", 1, 2, 3, 3, 4)
+
+	l = newLanding(t, throttled)
+	l.pipeline.Source.Retry = pipeline.Retry{Attempts: 100}
+	l.deps.HTTP.Transport = l.serve(func(int, int) (int, string, http.Header) { return 429, "", http.Header{"Retry-After": {"60"}} })
+	l.deps.Now, l.ledger.Now = func() time.Time { return now }, func() time.Time { return now }
+	out = etl.Progress{}
+	for i := range 20 {
+		if out, err = l.run(t.Context(), "a", out); err != nil {
+			if i != 10 || etl.KindOf(err) != etl.SourceUnavailable || !strings.Contains(err.Error(), "11 calls in a row landed no page") || !strings.Contains(err.Error(), "429") {
+				t.Fatalf("call %d: %v", i, err)
+			}
+			break
+		}
+		now = now.Add(time.Minute)
+	}
+	if err == nil {
+		t.Fatalf("for ever: %+v", out)
+	}
+
+	// The same under a breaker that stays open: bounded by retry.max_wait alone.
+	l = newLanding(t, func(int, int) (int, string, http.Header) { return 503, "", nil })
+	l.pipeline.Source.Retry = pipeline.Retry{Attempts: 50, Base: time.Millisecond, Cap: time.Millisecond, MaxWait: time.Hour}
+	l.deps.Now, l.ledger.Now = func() time.Time { return now }, func() time.Time { return now }
+	l.deps.Sleep = func(context.Context, time.Duration) error { return nil }
+	out = etl.Progress{}
+	for i := range 100 {
+		if out, err = l.run(t.Context(), "a", out); err != nil {
+			if i < 20 || etl.KindOf(err) != etl.SourceUnavailable && etl.KindOf(err) != etl.SourceThrottled {
+				t.Fatalf("call %d: %v", i, err)
+			}
+			return
+		}
+		if !strings.HasPrefix(out.ResumeAt, now.Add(time.Minute).Format("2006-01-02T15:04")) {
+			t.Fatalf("call %d: %+v", i, out)
+		}
+		now = now.Add(time.Minute)
+	}
+	t.Fatal("for ever")
+}
+
+// yesterday is a slot that is over by the clock of a synctest bubble.
+func yesterday() time.Time { return time.Now().UTC().Truncate(time.Hour).Add(-24 * time.Hour) }
+
+// TestExtractMore: near the deadline Extract lands what it has and asks to be called again. B3
+func TestExtractMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanding(t, func(n, page int) (int, string, http.Header) {
+			time.Sleep(4 * time.Second)
+			return pages(8)(n, page)
+		})
+		l.pipeline.Source.PartBytes = 1 << 20
+		l.batch.Slot = yesterday()
+		var out etl.Progress
+		var calls int
+		for out.Status != etl.StatusLanded {
+			calls++
+			began := time.Now()
+			ctx, cancel := context.WithDeadline(t.Context(), began.Add(25*time.Second))
+			var err error
+			out, err = l.run(ctx, "a", out)
+			cancel()
+			if err != nil || time.Since(began) > 20*time.Second || out.Status != etl.StatusMore && out.Status != etl.StatusLanded {
+				t.Fatalf("call %d: %+v, %v after %s", calls, out, err, time.Since(began))
+			}
+		}
+		if calls < 2 || calls > 4 {
+			t.Errorf("%d calls", calls)
+		}
+		if got := slices.Concat(l.landed(1)...); fmt.Sprint(got) != "[1 2 3 4 5 6 7 8]" {
+			t.Errorf("landed %v", got)
+		}
+	})
+}
+
+// TestExtractPartAge: a part closes when it is 30 s old, also while the next page is slow to come.
+func TestExtractPartAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLanding(t, func(n, page int) (int, string, http.Header) {
+			time.Sleep(map[int]time.Duration{4: 50 * time.Second}[page] + 7*time.Second)
+			return pages(9)(n, page)
+		})
+		l.pipeline.Source.PartBytes = 1 << 20
+		l.batch.Slot = yesterday()
+		began := time.Now()
+		var at []time.Duration
+		l.deps.Watch = func(k stage.Tick) {
+			if k.Parts > 0 {
+				at = append(at, time.Since(began))
+			}
+		}
+		out, err := l.run(t.Context(), "a", etl.Progress{})
+		if err != nil || out.Status != etl.StatusLanded {
+			t.Fatalf("%+v, %v", out, err)
+		}
+		// The first page comes at 7 s; page 4 keeps everyone waiting until 78 s.
+		l.want(1, "[[1 2 3] [4 5 6 7 8] [9]]")
+		if fmt.Sprint(at[:2]) != "[37s 1m48s]" {
+			t.Errorf("parts landed at %v", at)
+		}
+	})
+}
+
+// TestExtractRestarts: an expired cursor begins a new extraction from the first page, a bounded number of times. R18
+func TestExtractRestarts(t *testing.T) {
+	for _, expiries := range []int{1, 3, 4} {
+		t.Run(fmt.Sprint(expiries), func(t *testing.T) {
+			gone := 0
+			l := newLanding(t, func(n, page int) (int, string, http.Header) {
+				if page == 3 && gone < expiries {
+					gone++
+					return 410, "CURSOR_EXPIRED", nil
+				}
+				return pages(4)(n, page)
+			})
+			l.pipeline.Source.CursorExpired = pipeline.CursorExpired{Status: []int{410}, Body: "CURSOR_EXPIRED"}
+			out, err := l.run(t.Context(), "a", etl.Progress{})
+			if expiries > 3 {
+				if etl.KindOf(err) != etl.CursorExpired {
+					t.Fatalf("%+v, %v", out, err)
+				}
+				return
+			}
+			if err != nil || out.Status != etl.StatusLanded || out.Extraction != 1+expiries || out.Restarts != expiries {
+				t.Fatalf("%+v, %v", out, err)
+			}
+			l.want(1, "[[1] [2]]")
+			l.want(1+expiries, "[[1] [2] [3] [4]]")
+			if _, err := snapshot.ReadManifest(t.Context(), l.raw, l.batch, 1); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("a manifest of what was given up: %v", err)
+			}
+		})
 	}
 }
 
-// TestForeignPart: a part that is no part stops the extraction instead of being overwritten or passed over. R23
-func TestForeignPart(t *testing.T) {
-	r := newRig(t, rigFile, many(1))
-	must(t, r.raw.PutOnce(t.Context(), etl.RawPartKey(r.batch, 1, 0), []byte("nonsense")))
-	_, err := r.extract()
-	wantKind(t, err, etl.RecordsLost, "part-00000.json.gz")
-	if _, err := snapshot.ReadManifest(t.Context(), r.raw, r.batch, 1); err == nil {
-		t.Error("there is a manifest")
+// TestExtractInterrupted: a call that is cancelled ends at once, whatever the source does.
+func TestExtractInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	l := newLanding(t, func(n, page int) (int, string, http.Header) {
+		if page == 3 {
+			cancel()
+			return 0, "", nil
+		}
+		return pages(4)(n, page)
+	})
+	_, err := l.run(ctx, "a", etl.Progress{})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v", err)
+	}
+	// The interruption may come before page 2 has landed.
+	if got := fmt.Sprint(l.landed(1)); got != "[[1] [2]]" && got != "[[1]]" {
+		t.Errorf("landed %s", got)
 	}
 }
