@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/onceload/onceload/pkg/asl"
@@ -173,43 +174,30 @@ func (h *Home) Redrive(ctx context.Context, b etl.Batch) (report ledger.Report, 
 	return h.report(ctx, b, id, res)
 }
 
-// redrive redrives an execution, twice if it died in RecordFailure, whose Raise has to fail once before it lets through.
+// redrive redrives an execution, and once more if all it did was to raise the failure it had died of: a death between a
+// stage's failure and the end of Raise leaves that failure to be raised.
 func (h *Home) redrive(ctx context.Context, p *pipeline.Pipeline, id string) (asl.Result, error) {
-	_, events, err := h.history.Load(ctx, id)
-	if err != nil {
-		return asl.Result{}, err
-	}
 	r := h.runner(p)
-	switch state, input := entered(events); state {
-	case "Raise":
-		// It may have died before its mark was set. Set by us, the mark lets the redriven Raise through.
-		var at struct {
-			Failure etl.Failure `json:"failure"`
-		}
-		if err := json.Unmarshal(input, &at); err != nil {
-			return asl.Result{}, etl.Errorf(etl.Internal, "history of %s: input of Raise: %w", id, err)
-		}
-		if _, _, err := h.ledger.Raise(ctx, at.Failure.PK, at.Failure.ID, "redrive"); err != nil {
-			return asl.Result{}, err
-		}
-	case "RecordFailure":
-		if res, err := r.Redrive(ctx, id); err != nil || res.Status != asl.Failed {
-			return res, err
-		}
+	res, err := r.Redrive(ctx, id)
+	if err != nil || res.Status != asl.Failed {
+		return res, err
+	}
+	_, events, err := h.history.Load(ctx, id)
+	if err != nil || reached(events) {
+		return res, err
 	}
 	return r.Redrive(ctx, id)
 }
 
-// entered finds the state outside of Maps that was entered and not exited: where a redrive begins.
-func entered(events []asl.Event) (state string, input json.RawMessage) {
-	for _, e := range events {
+// reached reports whether the last redrive called a stage.
+func reached(events []asl.Event) bool {
+	for _, e := range slices.Backward(events) {
 		switch {
-		case e.Path != "":
-		case strings.HasSuffix(e.Type, "StateEntered"):
-			state, input = e.State, e.Input
-		case strings.HasSuffix(e.Type, "StateExited"):
-			state, input = "", nil
+		case e.Type == asl.ExecutionRedriven:
+			return false
+		case e.Type == asl.TaskScheduled && e.State != "RecordFailure" && e.State != "Raise":
+			return true
 		}
 	}
-	return state, input
+	return false
 }
