@@ -515,7 +515,8 @@ func TestGolden(t *testing.T) {
 	decl := orders()
 	decl.Extra = "keep"
 	decl.Fields = append(decl.Fields, pipeline.Field{Name: "tags", Type: "list", Clean: []string{"nfc"}}, pipeline.Field{Name: "day", Type: "date"},
-		pipeline.Field{Name: "seen", Type: "timestamp", Unit: "ms"})
+		pipeline.Field{Name: "seen", Type: "timestamp", Unit: "ms"}, pipeline.Field{Name: "de", Type: "decimal", DecimalComma: true, Thousands: "point"},
+		pipeline.Field{Name: "here", Type: "string", Nullable: new(false)})
 	k := compile(t, decl, pipeline.Target{Sort: []string{"order_id"}}).NewChecker()
 	var got []byte
 	for i, raw := range bytes.Split(bytes.TrimSpace(raws), []byte{'\n'}) {

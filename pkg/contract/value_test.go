@@ -76,6 +76,57 @@ func TestInteger(t *testing.T) {
 	})
 }
 
+// TestSeparators: numbers in texts as people write them, by declaration only; JSON numbers stay what they are.
+func TestSeparators(t *testing.T) {
+	runValues(t, pipeline.Field{Type: "decimal", DecimalComma: true, Thousands: "point", Min: new("-1e6"), Max: new("1e7")}, []valueCase{
+		{"comma", `"1234,50"`, `1234.5`}, {"groups", `"1.234.567,891"`, `1234567.891`}, {"negative", `"-12.345,6"`, `-12345.6`}, {"one group", `"123"`, `123`},
+		{"no fraction", `"1.234"`, `1234`}, {"zero", `"0,00"`, `0`}, {"a JSON number", `1234.5`, `1234.5`}, {"exponent", `"1,5e3"`, `1500`},
+		{"bounds are plain", `"10.000.000,01"`, `max`}, {"38 digits", `"` + nines38[:37] + `,1"`, `max`},
+		{"group of two", `"1.23"`, `number_syntax`}, {"group of four", `"1.2345"`, `number_syntax`}, {"first group of four", `"1234.567"`, `number_syntax`},
+		{"empty group", `"1..234"`, `number_syntax`}, {"leading separator", `".123"`, `number_syntax`}, {"trailing separator", `"123."`, `number_syntax`},
+		{"separator in the fraction", `"1,234.567"`, `number_syntax`}, {"two commas", `"1,2,3"`, `number_syntax`}, {"bare comma", `"1,"`, `number_syntax`}, {"comma first", `",5"`, `number_syntax`},
+		{"leading zeros", `"0.012"`, `number_syntax`}, {"spaces", `" 1"`, `number_syntax`}, {"empty", `""`, `number_syntax`}, {"minus", `"-"`, `number_syntax`}, {"letters", `"1x"`, `number_syntax`},
+		{"separator in the exponent", `"1e1.000"`, `number_syntax`},
+	})
+	runValues(t, pipeline.Field{Type: "integer", Thousands: "comma"}, []valueCase{
+		{"groups", `"1,234,567"`, `1234567`}, {"point zero", `"1,234.0"`, `1234`}, {"fraction", `"1,234.5"`, `not_integer`}, {"JSON text", `"1234"`, `1234`},
+	})
+	runValues(t, pipeline.Field{Type: "integer", Thousands: "space"}, []valueCase{
+		{"space", `"1 234"`, `1234`}, {"no-break spaces", "\"1\u00a0234\u202f567\"", `1234567`}, {"escaped", `"1\u00a0234"`, `1234`}, {"another space", "\"1\u2003234\"", `number_syntax`},
+	})
+	runValues(t, pipeline.Field{Type: "decimal", Thousands: "apostrophe"}, []valueCase{
+		{"apostrophe", `"1'234.50"`, `1234.5`}, {"typographic", "\"1\u2019234.50\"", `1234.5`},
+	})
+	runValues(t, pipeline.Field{Type: "decimal", DecimalComma: true}, []valueCase{
+		{"comma", `"1,5"`, `1.5`}, {"point", `"1.5"`, `number_syntax`},
+	})
+	runValues(t, pipeline.Field{Type: "list", Items: "decimal", DecimalComma: true}, []valueCase{
+		{"elements", `["1,5",2.5]`, `[1.5,2.5]`},
+	})
+}
+
+// TestNullable: null is as good as none unless the contract says otherwise.
+func TestNullable(t *testing.T) {
+	for _, c := range []struct {
+		f            pipeline.Field
+		null, absent string
+	}{
+		{pipeline.Field{}, "-", "-"},
+		{pipeline.Field{Nullable: new(true)}, "-", "-"},
+		{pipeline.Field{Nullable: new(false)}, "null", "-"},
+		{pipeline.Field{Required: true}, "null", "missing"},
+		{pipeline.Field{Required: true, Nullable: new(true)}, "-", "missing"},
+		{pipeline.Field{Default: new("d")}, `"d"`, `"d"`},
+		{pipeline.Field{Default: new("d"), Nullable: new(false)}, "null", `"d"`},
+		{pipeline.Field{Const: new("c"), Required: true, Nullable: new(true)}, `"c"`, "missing"},
+	} {
+		c.f.Type = "string"
+		if null, absent := column(t, c.f, `null`), column(t, c.f, ``); null != c.null || absent != c.absent {
+			t.Errorf("%+v: null gives %s, none %s; want %s, %s", c.f, null, absent, c.null, c.absent)
+		}
+	}
+}
+
 func TestDecimal(t *testing.T) {
 	runValues(t, pipeline.Field{Type: "decimal"}, []valueCase{
 		{"plain", `12.50`, `12.5`},
