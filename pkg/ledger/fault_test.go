@@ -193,7 +193,7 @@ func TestOnDisk(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			clean, onDisk := newFixture(), newFixture()
-			db, err := disk.OpenDB(filepath.Join(t.TempDir(), "ledger.db"))
+			db, err := disk.OpenDB(t.Context(), filepath.Join(t.TempDir(), "ledger.db"))
 			if err != nil {
 				t.Fatal(err)
 			}

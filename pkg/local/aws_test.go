@@ -81,7 +81,7 @@ func TestSameOnAWS(t *testing.T) {
 			}
 			embedded, aws := sameHome(t, srv.URL, false, environment), sameHome(t, srv.URL, true, environment)
 
-			db, err := disk.OpenDB(filepath.Join(embedded, "onceload.db"))
+			db, err := disk.OpenDB(t.Context(), filepath.Join(embedded, "onceload.db"))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -72,7 +72,7 @@ func Open(ctx context.Context, o Options) (_ *Home, err error) {
 	if err := makeDirs(o.Dir, "locks"); err != nil {
 		return nil, err
 	}
-	if h.db, err = disk.OpenDB(filepath.Join(o.Dir, "onceload.db")); err != nil {
+	if h.db, err = disk.OpenDB(ctx, filepath.Join(o.Dir, "onceload.db")); err != nil {
 		return nil, err
 	}
 	open := h.openDisk

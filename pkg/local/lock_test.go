@@ -27,7 +27,7 @@ func must(t testing.TB, err error) {
 
 func newLocks(t *testing.T, dir string) *locks {
 	t.Helper()
-	db, err := disk.OpenDB(filepath.Join(dir, "onceload.db"))
+	db, err := disk.OpenDB(t.Context(), filepath.Join(dir, "onceload.db"))
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
 	h, err := openHistory(t.Context(), db.SQL())

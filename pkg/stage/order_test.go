@@ -317,7 +317,7 @@ func backends(t *testing.T, test func(t *testing.T, checks, most int, open func(
 		test(t, 100, 4, func() store.Table { return mem.NewTable(schema()) })
 	})
 	t.Run("disk", func(t *testing.T) {
-		db, err := disk.OpenDB(filepath.Join(t.TempDir(), "db"))
+		db, err := disk.OpenDB(t.Context(), filepath.Join(t.TempDir(), "db"))
 		ok(t, err)
 		t.Cleanup(func() { ok(t, db.Close()) })
 		test(t, 15, 3, func() store.Table {

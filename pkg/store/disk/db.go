@@ -31,7 +31,7 @@ type DB struct {
 const pragmas = "_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
 
 // OpenDB opens the file, which it makes if need be, in a folder that exists. The caller closes it.
-func OpenDB(path string) (*DB, error) {
+func OpenDB(ctx context.Context, path string) (*DB, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, fileError(err))
@@ -49,7 +49,7 @@ func OpenDB(path string) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, sqlError(err)), writer.Close())
 	}
 	reader.SetMaxIdleConns(runtime.GOMAXPROCS(0))
-	if err := connect(writer); err != nil {
+	if err := connect(ctx, writer); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, sqlError(err)), writer.Close(), reader.Close())
 	}
 	return &DB{path: path, writer: writer, reader: reader}, nil
@@ -57,15 +57,19 @@ func OpenDB(path string) (*DB, error) {
 
 // connect opens the writing connection. Two processes that open a new file at once both want to turn it into WAL mode,
 // for which SQLite does not wait: the second one is told that the file is busy, whatever its busy timeout.
-func connect(writer *sql.DB) error {
+func connect(ctx context.Context, writer *sql.DB) error {
 	const tries, pause = 500, 10 * time.Millisecond
 	for n := 1; ; n++ {
-		err := writer.PingContext(context.Background()) //nolint:forbidigo // opening takes milliseconds and has no context
+		err := writer.PingContext(ctx)
 		var e *sqlite.Error
 		if n == tries || !errors.As(err, &e) || e.Code()&0xff != sqlite3.SQLITE_BUSY {
 			return err
 		}
-		<-time.After(pause) //nolint:forbidigo // it is another process that we wait for: no clock of ours moves it
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause): //nolint:forbidigo // it is another process that we wait for: no clock of ours moves it
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 
 func openDB(t testing.TB, dir string) *disk.DB {
 	t.Helper()
-	db, err := disk.OpenDB(filepath.Join(dir, "onceload.db"))
+	db, err := disk.OpenDB(t.Context(), filepath.Join(dir, "onceload.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,9 +131,9 @@ func TestFaultsAreClassified(t *testing.T) {
 	if err == nil {
 		t.Error("opened a bucket below a file")
 	}
-	_, err = disk.OpenDB(file)
+	_, err = disk.OpenDB(t.Context(), file)
 	wantUnavailable("open what is no database", err)
-	_, err = disk.OpenDB(filepath.Join(dir, "none", "x.db"))
+	_, err = disk.OpenDB(t.Context(), filepath.Join(dir, "none", "x.db"))
 	wantUnavailable("open in a folder that is not there", err)
 
 	// Another process holds the write lock: we wait as long as our context lets us, and no longer.

@@ -17,7 +17,7 @@ func TestOpenAtOnce(t *testing.T) {
 		var wait sync.WaitGroup
 		for range 8 {
 			wait.Go(func() {
-				db, err := disk.OpenDB(path)
+				db, err := disk.OpenDB(t.Context(), path)
 				if err != nil {
 					t.Errorf("open: %v", err)
 					return

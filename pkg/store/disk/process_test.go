@@ -46,7 +46,7 @@ func writer(ctx context.Context, home, id string) error {
 	if err != nil {
 		return err
 	}
-	db, err := disk.OpenDB(filepath.Join(home, "onceload.db"))
+	db, err := disk.OpenDB(ctx, filepath.Join(home, "onceload.db"))
 	if err != nil {
 		return err
 	}
