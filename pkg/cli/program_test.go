@@ -75,8 +75,8 @@ func (h *home) command(ctx context.Context, args ...string) *exec.Cmd {
 type output struct {
 	code           int
 	stdout, stderr string
-	rss            int64 // bytes
-	took           time.Duration
+	rss            int64         // largest resident size, bytes
+	took, cpu      time.Duration // on the wall; of the processors, user and system
 }
 
 func (h *home) exec(args ...string) output {
@@ -90,7 +90,8 @@ func (h *home) exec(args ...string) output {
 	if err != nil && !errors.As(err, &exit) {
 		h.t.Fatal(err)
 	}
-	return output{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String(), rss: maxRSS(cmd.ProcessState), took: time.Since(began)}
+	return output{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String(), rss: maxRSS(cmd.ProcessState), took: time.Since(began),
+		cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 }
 
 // run runs a pipeline with --json and returns its report.
