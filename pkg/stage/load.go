@@ -177,14 +177,14 @@ func (l *load) part(ctx context.Context, pos *etl.LoadPosition) (bool, error) {
 		}
 		return nil
 	})
+	if err == nil {
+		err = flush(row)
+	}
 	if errors.Is(err, errTimeUp) {
 		*pos = flushed
 		return false, nil
 	}
 	if err != nil {
-		return false, err
-	}
-	if err := flush(row); err != nil {
 		return false, err
 	}
 	return true, l.record(ctx, rec, pos.Counts, pos.Conflicts)
