@@ -18,7 +18,7 @@ import (
 // shorter. Gate finds duplicates across parts in them, Load within a part.
 const (
 	digestSize = 16
-	maxRun     = 1 << 20 // 16 MiB
+	maxRun     = 1 << 19 // 8 MiB
 )
 
 // digest is the first half of the sha256 of a key, as two numbers that compare as its bytes do.

@@ -1,0 +1,30 @@
+package stage
+
+import (
+	"context"
+
+	"github.com/onceload/onceload/pkg/store"
+)
+
+// MaxRun is how many keys a run of a key object has.
+const MaxRun = maxRun
+
+// MergeKeys walks the merged keys of the named objects, which hold so many each, and counts them and those that repeat
+// the one before. rises is false if one is less than the one before.
+func MergeKeys(ctx context.Context, from store.Objects, held map[string]int64) (keys, repeated int64, rises bool, err error) {
+	var objects []keyObject
+	for key, n := range held {
+		objects = append(objects, keyObject{key, n})
+	}
+	rises = true
+	var last digest
+	err = mergeKeys(ctx, from, objects, func(d digest) {
+		if keys > 0 && d == last {
+			repeated++
+		}
+		rises = rises && d.compare(last) >= 0
+		last = d
+		keys++
+	})
+	return keys, repeated, rises, err
+}
