@@ -15,7 +15,8 @@ import (
 type TransformRecord struct {
 	Part             int           `json:"part"`
 	Pages            int           `json:"pages"`
-	Records          int64         `json:"records"` // Valid + Quarantined
+	RawSHA256        string        `json:"raw_sha256"` // of the landed part it was made from, as the manifest has it
+	Records          int64         `json:"records"`    // Valid + Quarantined
 	Valid            int64         `json:"valid"`
 	Quarantined      int64         `json:"quarantined"`
 	Reasons          []ReasonCount `json:"reasons,omitempty"`     // the 20 most frequent

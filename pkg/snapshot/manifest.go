@@ -77,18 +77,6 @@ func (m Manifest) totals() (pages, records, bytes int64) {
 // Digest is the sha256 of the manifest's object, hex. It is known once the manifest has been written or read.
 func (m Manifest) Digest() string { return m.digest }
 
-// Verify holds a landed part's footer against the manifest; a difference is an error of kind RecordsLost.
-func (m Manifest) Verify(f Footer) error {
-	if f.Batch != m.Batch || f.Extraction != m.Extraction || f.Part < 0 || f.Part >= len(m.Parts) {
-		return lost("the manifest of %s extraction %d has no place for part %d of %s extraction %d",
-			m.Batch, m.Extraction, f.Part, f.Batch, f.Extraction)
-	}
-	if got, want := f.Sum(), m.Parts[f.Part]; got != want {
-		return lost("%s extraction %d part %d is not the one of its manifest: %+v, want %+v", m.Batch, m.Extraction, f.Part, got, want)
-	}
-	return nil
-}
-
 // check holds the manifest together, under the key it belongs to.
 func (m Manifest) check(b etl.Batch, extraction int) error {
 	if m.Batch != b.String() || m.Extraction != extraction {

@@ -117,6 +117,10 @@ func balance(b etl.Batch, m snapshot.Manifest, parts []ledger.TransformRecord) (
 			return c, etl.Errorf(etl.RecordsLost, "gate %s: part %d landed %d records, transform saw %d (valid %d, quarantined %d)",
 				b, landed.Part, landed.Records, t.Records, t.Valid, t.Quarantined)
 		}
+		if t.RawSHA256 != landed.SHA256 {
+			return c, etl.Errorf(etl.RecordsLost, "gate %s: part %d was transformed from pages with digest %s, the manifest lists %s",
+				b, landed.Part, t.RawSHA256, landed.SHA256)
+		}
 		c.Records += t.Records
 		c.Valid += t.Valid
 		c.Quarantined += t.Quarantined

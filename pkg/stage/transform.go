@@ -127,7 +127,7 @@ func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *cont
 	defer bad.abort()
 	defer keys.abort()
 
-	rec := ledger.TransformRecord{Part: part, Pages: len(f.Pages)}
+	rec := ledger.TransformRecord{Part: part, RawSHA256: f.Sum().SHA256, Pages: len(f.Pages)}
 	reasons := reasonCounts{}
 	var newest []byte
 	checker := k.NewChecker()
