@@ -59,7 +59,7 @@ func Kinds() []KindInfo {
 		{ContractChanged, false, 2, "The contract differs from the one already loaded under this revision number.", "Raise contract.revision (and contract.epoch where the message says so), then redrive."},
 		{QuarantineExceeded, false, 3, "Too many records were quarantined; nothing was loaded.", "Read the reasons in the message and the quarantine objects, fix the contract or the source, then redrive."},
 		{CheckFailed, false, 1, "A declared check (checks: in the pipeline file) did not hold; nothing was loaded.", "Compare the batch with the source; adjust the check if the data is right, then redrive."},
-		{BatchTooLarge, false, 1, "The batch passes a hard limit (parts, bytes, or rows of an atomic load).", "Use shorter slots (every), then run those."},
+		{BatchTooLarge, false, 1, "The batch or one of its pages passes a hard limit (parts, bytes, or rows of an atomic load).", "Do what the message says if it names a key of the pipeline file, then redrive; else use shorter slots (every) and run those."},
 		{StoreUnavailable, true, 1, "Object store, table or disk failed.", "Check the store named in the message (network, permissions, disk space), then redrive."},
 		{StoreThrottled, true, 1, "The table kept refusing writes for lack of capacity.", "Raise the table's capacity or spread its keys, then redrive."},
 		{RecordsLost, false, 1, "The books do not balance: records are missing between two stages, or a checksum differs.", "Do not edit objects by hand; run with --refetch, and report this with the batch id."},

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -172,8 +173,11 @@ func FuzzRetryAfter(f *testing.F) {
 		if got < 0 {
 			t.Errorf("%q: %v is negative", s, got)
 		}
-		if end := now.Add(got); end.Before(now) {
-			t.Errorf("%q: %v overflows a time", s, got)
+		if end := now.Add(got); end.Before(now) || got > 101*365*24*time.Hour && !strings.Contains(s, ":") {
+			t.Errorf("%q: %v is out of reach", s, got)
+		}
+		if n, err := strconv.ParseUint(s, 10, 20); err == nil && got != time.Duration(n)*time.Second {
+			t.Errorf("%q: %v, want so many seconds", s, got)
 		}
 	})
 }
