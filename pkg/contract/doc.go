@@ -8,10 +8,13 @@
 //
 //   - Names are compared byte for byte, after unescaping: `ID` and `id` are two names. A name that stands twice at the top
 //     of the record, on the way to a field, or in a document to keep is a fault (duplicate_name).
-//   - null is the same as absent: the default or const applies, else the column is left out. An empty string is a string:
-//     it is kept in a string column and is no number, boolean, time or date in any other.
+//   - null is the same as absent: the default or const applies, else the column is left out. With `nullable: false`, and in
+//     a required field, null is a fault; with `required: true, nullable: true` the member must be there and may be null. An
+//     empty string is a string: it is kept in a string column and is no number, boolean, time or date in any other.
 //   - Spaces are never trimmed unless `clean` says so. A string is a number only if its whole text is a JSON number: no
-//     plus sign, no leading zeros (`0012` is a label, not 12), no separators.
+//     plus sign, no leading zeros (`0012` is a label, not 12), no separators. `decimal_comma` and `thousands` say how texts
+//     of a field write numbers instead: with `thousands`, groups of three digits are all set off or none. JSON numbers,
+//     and the values in the contract itself, keep the point.
 //   - integer takes 9767.0, 1e2 and "12", and gives plain digits, at most 38. decimal gives at most 38 significant digits
 //     within DynamoDB's range, without exponent or superfluous zeros; -0 is 0. A number in a string column becomes its
 //     plain digits, however many it has (an exponent may add at most some 130 zeros).
@@ -20,7 +23,10 @@
 //     Z, ±hh:mm or ±hhmm; without an offset the declared zone, else timestamp_no_zone. Epoch numbers have the declared
 //     unit and are never guessed from their size. 24:00:00 and second 60 are faults: moving them would be a guess.
 //     Digits beyond nanoseconds are a fault unless they are zeros. In a zone, a time of day that a change of clocks skips
-//     is a fault; one that it repeats is the first of the two.
+//     is a fault; one that it repeats is the first of the two. `min` and `max` are the plausible range; without them it is
+//     the years 1 to 9999, for no other range is right for both a birthday and an event.
+//   - A zone's rules come from the machine's zone files where it has any (those that ZONEINFO names, or the system's), else
+//     from the copy linked in. Two machines whose files know different rules for a zone and a date differ there.
 //   - A timestamp is stored in UTC at a fixed width of 30 bytes, 2006-01-02T15:04:05.000000000Z, years 1 to 9999, so that
 //     texts compare as instants.
 //   - document keeps the value native: numbers canonical, names sorted, nulls kept, at most 32 levels counted from the
@@ -32,6 +38,9 @@
 //   - An undeclared member is one that no field's path begins with. `extra: keep` keeps it as a document, unless its name
 //     is a column's or begins with `_`.
 //   - A record that the delete rule marks is checked for key and version alone and stored with those columns.
+//   - A name longer than 200 bytes is cut in reasons; the raw record has it whole.
+//
+// A Checker also counts how the records differ from what the contract declares: [Checker.Drift].
 package contract
 
 // EngineVersion numbers this code. Raise it when the output bytes change for any input: it is part of every rank and of
