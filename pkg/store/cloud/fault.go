@@ -79,13 +79,15 @@ type Retry struct {
 	Attempts int           // in all
 	Base     time.Duration // ceiling of the first wait; doubles with each
 	Cap      time.Duration // ceiling of every wait
+	Patience time.Duration // of waits in all before a throttled row, or look at ranks, is given up, after all attempts; a caller's deadline ends it earlier
 	Sleep    func(context.Context, time.Duration) error
 	Rand     func() float64 // [0, 1)
 }
 
-// DefaultRetry waits about 5 seconds in all before it gives up: the stages' own retries take over from there.
+// DefaultRetry waits about 5 seconds in all before it gives up, or 10 minutes where rows are throttled: the stages' own
+// retries take over from there.
 func DefaultRetry() Retry {
-	return Retry{Attempts: 8, Base: 50 * time.Millisecond, Cap: 2 * time.Second, Sleep: sleep, Rand: rand.Float64}
+	return Retry{Attempts: 8, Base: 50 * time.Millisecond, Cap: 2 * time.Second, Patience: 10 * time.Minute, Sleep: sleep, Rand: rand.Float64}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -99,13 +101,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// wait sleeps before the attempt after attempt (counted from 0): half the ceiling and a random part of the other half.
-func (r Retry) wait(ctx context.Context, attempt int) error {
+// wait sleeps before the attempt after attempt (counted from 0).
+func (r Retry) wait(ctx context.Context, attempt int) error { return r.Sleep(ctx, r.delay(attempt)) }
+
+// delay is half the attempt's ceiling and a random part of the other half.
+func (r Retry) delay(attempt int) time.Duration {
 	ceiling := r.Cap
 	if attempt < 20 {
 		ceiling = min(ceiling, r.Base<<attempt)
 	}
-	return r.Sleep(ctx, ceiling/2+time.Duration(r.Rand()*float64(ceiling/2)))
+	return ceiling/2 + time.Duration(r.Rand()*float64(ceiling/2))
 }
 
 // do runs f until it succeeds, fails for good, or has failed Attempts times. f returns classified errors.

@@ -35,14 +35,17 @@ const atomicTries = 4
 // Table is a [store.Table] in a DynamoDB table.
 type Table struct {
 	Retry  Retry
-	Writes int // writes under way at once in PutHigher
 	client *dynamodb.Client
 	schema store.Schema
+	pace   *pace
 }
+
+// maxWrites bounds the writes under way at once in all calls of PutHigher together.
+const maxWrites = 64
 
 // NewTable returns the table named schema.Name, which exists with the keys and indexes of the schema.
 func NewTable(client *dynamodb.Client, schema store.Schema) *Table {
-	return &Table{Retry: DefaultRetry(), Writes: 32, client: client, schema: schema}
+	return &Table{Retry: DefaultRetry(), client: dynamodb.New(client.Options(), tune), schema: schema, pace: newPace(firstWrites, maxWrites)}
 }
 
 // wrap says where an error happened.
@@ -112,16 +115,12 @@ func (t *Table) ranks(ctx context.Context, keys []store.Key, consistent bool) (m
 		todo.Keys = append(todo.Keys, fromKey(k))
 	}
 	ranks := make(map[store.Key]string, len(keys))
-	for attempt := 0; ; {
-		var out *dynamodb.BatchGetItemOutput
-		err := t.call(ctx, func() (err error) {
-			out, err = t.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
-				RequestItems: map[string]types.KeysAndAttributes{t.schema.Name: todo},
-			})
-			return err
+	err := t.patiently(ctx, func() error {
+		out, err := t.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
+			RequestItems: map[string]types.KeysAndAttributes{t.schema.Name: todo},
 		})
 		if err != nil {
-			return nil, err
+			return classify(ctx, err)
 		}
 		for _, found := range out.Responses {
 			for _, a := range found {
@@ -129,21 +128,12 @@ func (t *Table) ranks(ctx context.Context, keys []store.Key, consistent bool) (m
 				ranks[item.Key] = item.Rank
 			}
 		}
-		left := out.UnprocessedKeys[t.schema.Name].Keys
-		if len(left) == 0 {
-			return ranks, nil
+		if todo.Keys = out.UnprocessedKeys[t.schema.Name].Keys; len(todo.Keys) > 0 {
+			return etl.Errorf(etl.StoreThrottled, "%d keys are left out", len(todo.Keys))
 		}
-		if attempt++; len(left) < len(todo.Keys) {
-			attempt = 0
-		}
-		if attempt >= t.Retry.Attempts {
-			return nil, etl.Errorf(etl.StoreThrottled, "%d keys were left out again and again", len(left))
-		}
-		if err := t.Retry.wait(ctx, attempt); err != nil {
-			return nil, err
-		}
-		todo.Keys = left
-	}
+		return nil
+	})
+	return ranks, err
 }
 
 // Query implements [store.Table]. Indexes hold all attributes of an item.
@@ -243,7 +233,7 @@ func (t *Table) putIf(ctx context.Context, item store.Item, cond store.Condition
 		}
 		in.ConditionExpression = aws.String(strings.Join(terms, " AND "))
 	}
-	_, old, err := t.put(ctx, in, item.Key)
+	_, old, err := t.put(ctx, in, item.Key, t.Retry.do)
 	if errors.Is(err, store.ErrCondition) {
 		return &store.ConditionError{Old: old}
 	}
@@ -265,13 +255,13 @@ func fromCondition(v any) types.AttributeValue {
 
 // put sends a conditional write. If it took effect, before is what it replaced. If the condition failed, the error is
 // ErrCondition and old the item in the way: the reply's, or where the server does not say, a look at the table's.
-func (t *Table) put(ctx context.Context, in *dynamodb.PutItemInput, key store.Key) (before attributes, old *store.Item, err error) {
+func (t *Table) put(ctx context.Context, in *dynamodb.PutItemInput, key store.Key, do func(context.Context, func() error) error) (before attributes, old *store.Item, err error) {
 	if in.ConditionExpression != nil {
 		in.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
 	}
 	var out *dynamodb.PutItemOutput
 	var failed *types.ConditionalCheckFailedException
-	err = t.Retry.do(ctx, func() error {
+	err = do(ctx, func() error {
 		var err error
 		out, err = t.client.PutItem(ctx, in)
 		if errors.As(err, &failed) {
@@ -311,7 +301,7 @@ func (t *Table) PutHigher(ctx context.Context, items []store.Item) ([]store.Outc
 	outcomes := make([]store.Outcome, len(items))
 	work := make(chan int)
 	var all sync.WaitGroup
-	for range min(t.Writes, len(items)) {
+	for range min(maxWrites, len(items)) {
 		all.Go(func() {
 			for i := range work {
 				var err error
@@ -348,7 +338,7 @@ func (t *Table) putHigher(ctx context.Context, item store.Item) (store.Outcome, 
 			ExpressionAttributeNames:  map[string]string{rankAlias: store.RankName},
 			ExpressionAttributeValues: attributes{":rank": text(item.Rank)},
 			ReturnValues:              types.ReturnValueAllOld,
-		}, item.Key)
+		}, item.Key, t.paced)
 		switch {
 		case err == nil && len(before) == 0:
 			return store.New, nil

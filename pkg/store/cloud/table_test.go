@@ -157,7 +157,6 @@ func TestPutHigherStops(t *testing.T) {
 		return reply{body: `{}`}
 	})
 	table, _ := w.table(1)
-	table.Writes = 4
 	var items []store.Item
 	for i := range 500 {
 		items = append(items, row(fmt.Sprintf("p%d", i), "1"))
@@ -201,12 +200,12 @@ func TestRanksOnTheWire(t *testing.T) {
 		t.Errorf("ranks %v", ranks)
 	}
 	w.wantRequests(t, 3)
-	sleeps.want(t, 50, 50)
+	sleeps.want(t, 50, 100)
 
 	_, w, sleeps, err = run(answer("", key("a")+","+key("b")+","+key("c")))
 	wantKind(t, err, etl.StoreThrottled)
 	w.wantRequests(t, 4)
-	sleeps.want(t, 100, 200, 400)
+	sleeps.want(t, 50, 100, 200)
 }
 
 func TestQueryOnTheWire(t *testing.T) {

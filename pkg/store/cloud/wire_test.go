@@ -100,7 +100,7 @@ type sleeps struct {
 
 func (s *sleeps) retry() cloud.Retry {
 	r := cloud.DefaultRetry()
-	r.Attempts = 4
+	r.Attempts, r.Patience = 4, 0
 	r.Rand = func() float64 { return 1 }
 	r.Sleep = func(ctx context.Context, d time.Duration) error {
 		s.mu.Lock()

@@ -1,0 +1,4 @@
+package cloud
+
+// HTTPClient is the client that Load configures.
+var HTTPClient = httpClient
