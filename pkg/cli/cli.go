@@ -319,6 +319,9 @@ func (c *command) check(_ context.Context, args []string) error {
 		}
 		good = append(good, p)
 		fmt.Fprintf(c.Stdout, "ok  %s (%s)\n", p.File, p.Name)
+		for _, w := range p.Warnings() {
+			fmt.Fprintf(c.Stderr, "warning: %s\n", w)
+		}
 	}
 	return errors.Join(append(faults, pipeline.CheckTogether(good))...)
 }

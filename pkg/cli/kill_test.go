@@ -155,7 +155,7 @@ func TestKill(t *testing.T) {
 
 // TestTwoAtOnce starts two runs of one batch at once: one does the work, the other exits 5 or finds it completed. R20, B6
 func TestTwoAtOnce(t *testing.T) {
-	const rounds = 10
+	const rounds = 50
 	cfg := ordersapi.Config{Seed: 5, Rows: 1000, PageSize: 100}
 	text := strings.ReplaceAll(orders, "#part", "part_bytes: 20000")
 	url, _ := serve(t, cfg)
