@@ -276,14 +276,14 @@ func (x table) PutIf(ctx context.Context, it store.Item, c store.Condition) erro
 		if err := x.in.PutIf(ctx, it, c); err != nil {
 			return err
 		}
-		x.a.judge(there, old, it)
+		x.a.judge(x.a.name, there, old, it)
 		return nil
 	}, nil)
 }
 
 // judge holds a write of a ledger item against the rules: facts never change but for the mark of a failure, a batch item
 // is written by its owner alone until another raises the fence, no load is completed twice. B6
-func (s *sim) judge(there bool, old, now store.Item) {
+func (s *sim) judge(writer string, there bool, old, now store.Item) {
 	decode := func(it store.Item) (b ledger.Batch) {
 		if err := json.Unmarshal(it.Doc, &b); err != nil {
 			s.wrong("batch item %s: %w", it.Doc, err)
@@ -309,6 +309,8 @@ func (s *sim) judge(there bool, old, now store.Item) {
 		}
 		a := decode(old)
 		switch {
+		case b.Owner != writer:
+			s.wrong("%s wrote the batch item of %s", writer, b.Owner)
 		case a.Owner == b.Owner && a.Fence != b.Fence, a.Owner != b.Owner && b.Fence != a.Fence+1:
 			s.wrong("owner %s fence %d became %s fence %d", a.Owner, a.Fence, b.Owner, b.Fence)
 		case a.State == ledger.StateCompleted && (a.Owner == b.Owner || b.Load <= a.Load):

@@ -49,14 +49,15 @@ type record struct {
 // history is a set of loads, and the contracts they were made under.
 type history struct {
 	versioned bool
+	atomic    bool        // each load is one transaction
 	epochs    map[int]int // of a revision
 	loads     []loaded
 }
 
 const orderKeys = 4
 
-func drawHistory(t *rapid.T, most int) history {
-	h := history{versioned: rapid.IntRange(0, 2).Draw(t, "versioned") > 0, epochs: map[int]int{}}
+func drawHistory(t *rapid.T, most int, transactions bool) history {
+	h := history{versioned: rapid.IntRange(0, 2).Draw(t, "versioned") > 0, atomic: transactions && rapid.IntRange(0, 2).Draw(t, "atomic") == 0, epochs: map[int]int{}}
 	for r := 1; r <= 3; r++ {
 		h.epochs[r] = rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "epoch")
 	}
@@ -117,8 +118,8 @@ contract:
     version: {type: integer, required: true}
     text: {type: string, clean: [%s]}
   delete: {from: status, equals: deleted}
-target: {table: orders}
-`, revision, h.epochs[revision], version, clean)
+target: {table: orders, atomic: %v}
+`, revision, h.epochs[revision], version, clean, h.atomic)
 }
 
 // prepared is a load whose parts are transformed, ready to run any number of times.
@@ -309,18 +310,19 @@ func permutations(n int) [][]int {
 	return out
 }
 
-// backends run a test on each store, with the number of checks and of loads that its speed allows.
-func backends(t *testing.T, test func(t *testing.T, checks, most int, open func() store.Table)) {
+// backends run a test on each store, with the number of checks and of loads that its speed allows; transactions says that
+// it has any (dynalite does not know TransactWriteItems).
+func backends(t *testing.T, test func(t *testing.T, checks, most int, transactions bool, open func() store.Table)) {
 	n := 0
 	schema := func() store.Schema { n++; return store.Schema{Name: fmt.Sprint("orders", n)} }
 	t.Run("mem", func(t *testing.T) {
-		test(t, 100, 4, func() store.Table { return mem.NewTable(schema()) })
+		test(t, 100, 4, true, func() store.Table { return mem.NewTable(schema()) })
 	})
 	t.Run("disk", func(t *testing.T) {
 		db, err := disk.OpenDB(t.Context(), filepath.Join(t.TempDir(), "db"))
 		ok(t, err)
 		t.Cleanup(func() { ok(t, db.Close()) })
-		test(t, 15, 3, func() store.Table {
+		test(t, 15, 3, true, func() store.Table {
 			table, err := db.Table(context.Background(), schema())
 			ok(t, err)
 			return table
@@ -337,7 +339,7 @@ func backends(t *testing.T, test func(t *testing.T, checks, most int, open func(
 			client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: &endpoint,
 				Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")})
 			run := time.Now().UnixNano()
-			test(t, 6, 3, func() store.Table {
+			test(t, 6, 3, name != "dynalite", func() store.Table {
 				s := schema()
 				s.Name = fmt.Sprint(s.Name, "-", run)
 				ok(t, cloud.CreateTable(context.Background(), client, s))
@@ -361,9 +363,9 @@ func check(t *testing.T, checks int, prop func(*rapid.T)) {
 // TestAnyOrder loads random histories in every order: the table is the same. Then everything again, and nothing is
 // written. R15, B1, B5, B8
 func TestAnyOrder(t *testing.T) {
-	backends(t, func(t *testing.T, checks, most int, open func() store.Table) {
+	backends(t, func(t *testing.T, checks, most int, transactions bool, open func() store.Table) {
 		check(t, checks, func(t *rapid.T) {
-			h := drawHistory(t, most)
+			h := drawHistory(t, most, transactions)
 			var loads []*prepared
 			for _, l := range h.loads {
 				loads = append(loads, h.prepare(t, l))
@@ -448,12 +450,17 @@ func (s *turns) PutHigher(ctx context.Context, items []store.Item) (out []store.
 	return out, nil
 }
 
+func (s *turns) PutAllHigher(ctx context.Context, items []store.Item) (out []store.Outcome, err error) {
+	err = s.turn(func() error { out, err = s.Table.PutAllHigher(ctx, items); return err })
+	return out, err
+}
+
 // TestAnyInterleaving runs two and three loaders at once, one call at a time in a random order, with stale looks; each may
 // die at any of its calls and is run again, beside the others that are left. The table is the same. R15, B5
 func TestAnyInterleaving(t *testing.T) {
-	backends(t, func(t *testing.T, checks, _ int, open func() store.Table) {
+	backends(t, func(t *testing.T, checks, _ int, transactions bool, open func() store.Table) {
 		check(t, 2*checks, func(t *rapid.T) {
-			h := drawHistory(t, 3)
+			h := drawHistory(t, 3, transactions)
 			var loads []*prepared
 			for _, l := range h.loads {
 				loads = append(loads, h.prepare(t, l))
