@@ -221,6 +221,9 @@ func (k *Checker) deleted(rec page.Record) bool {
 	}
 	switch v.Kind {
 	case page.String:
+		if v.Plain {
+			return string(v.Raw[1:len(v.Raw)-1]) == d.equals
+		}
 		var err error
 		k.text, err = v.AppendText(k.text[:0])
 		return err == nil && string(k.text) == d.equals
@@ -366,6 +369,9 @@ func (k *Checker) column(i int, f *field, v *page.Value) bool {
 			k.fail(name, bad)
 			return true
 		}
+		if f.key && !v.Plain && bytes.IndexByte(text, 0) >= 0 { // only an escape can write it
+			k.fail(name, fault{CodeBadText, "want no U+0000 in a key part"})
+		}
 		if f.constrained {
 			k.constrain(f, text)
 		}
@@ -382,9 +388,6 @@ func (k *Checker) column(i int, f *field, v *page.Value) bool {
 // keep keeps a canonical text for key and version.
 func (k *Checker) keep(i int, f *field, text []byte) {
 	if f.key {
-		if bytes.IndexByte(text, 0) >= 0 {
-			k.fail(f.decl.Name, fault{CodeBadText, "want no U+0000 in a key part"})
-		}
 		start := len(k.keyText)
 		k.keyText = append(k.keyText, text...)
 		k.keySpans[i] = [2]int{start, len(k.keyText)}

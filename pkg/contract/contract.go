@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -52,14 +53,14 @@ type Contract struct {
 
 // field is one column.
 type field struct {
-	decl    pipeline.Field
-	name    []byte
-	scalar  string // the type, of a list that of its elements
-	list    bool
-	path    page.Path
-	slot    int  // of paths; -1 = @key
-	key     bool // a key part
-	version bool
+	decl        pipeline.Field
+	name        []byte
+	scalar      string // the type, of a list that of its elements
+	list        bool
+	path        page.Path
+	slot        int  // of paths; -1 = @key
+	key         bool // a key part
+	version     bool
 	verbatim    bool // a text without escapes is in canonical form as it comes
 	constrained bool
 	// nullable: null is as good as absent.
@@ -346,6 +347,9 @@ func (f *field) compileLiterals() (faults []error) {
 		f.fixed, f.isConst = canonical("const", *d.Const), true
 	default:
 		return faults
+	}
+	if f.key && bytes.IndexByte(f.fixed, 0) >= 0 {
+		faults = append(faults, errors.New("default or const: a key part holds no U+0000"))
 	}
 	if len(faults) == 0 {
 		k.reasons = k.reasons[:0]

@@ -19,20 +19,27 @@ type documentScratch struct {
 	members []member
 	names   []byte
 	copied  []byte
+	bad     fault
 }
 
 // document appends any JSON value in canonical form: numbers without exponent and superfluous zeros, names sorted as
 // bytes, strings with the fewest escapes, no white space. raw is known to be valid JSON.
 func (k *Checker) document(dst, raw []byte) ([]byte, fault) {
-	k.doc.members, k.doc.names = k.doc.members[:0], k.doc.names[:0]
-	dst, _, bad := k.value(dst, raw, 0, 1)
-	return dst, bad
+	k.doc.members, k.doc.names, k.doc.bad = k.doc.members[:0], k.doc.names[:0], fault{}
+	dst, _ = k.value(dst, raw, 0, 1)
+	return dst, k.doc.bad
 }
 
-// value appends the value at i and returns the offset behind it.
-func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int, fault) {
+// refuse keeps a document's fault; the -1 is for the caller to return.
+func (k *Checker) refuse(code, message string) int {
+	k.doc.bad = fault{code, message}
+	return -1
+}
+
+// value appends the value at i and returns the offset behind it, -1 if it is refused.
+func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int) {
 	if level > maxLevels {
-		return dst, i, fault{CodeTooDeep, "want at most 32 levels"}
+		return dst, k.refuse(CodeTooDeep, "want at most 32 levels")
 	}
 	switch raw[i] {
 	case '{':
@@ -45,47 +52,47 @@ func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int, fault) {
 				dst = append(dst, ',')
 				i = skipSpace(raw, i+1)
 			}
-			var bad fault
-			if dst, i, bad = k.value(dst, raw, i, level+1); bad.code != "" {
-				return dst, i, bad
+			if dst, i = k.value(dst, raw, i, level+1); i < 0 {
+				return dst, -1
 			}
 			i = skipSpace(raw, i)
 		}
-		return append(dst, ']'), i + 1, fault{}
+		return append(dst, ']'), i + 1
 	case '"':
 		end, plain := skipString(raw, i)
 		if plain {
-			return append(dst, raw[i:end]...), end, fault{}
+			return append(dst, raw[i:end]...), end
 		}
 		var err error
 		if k.text, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(k.text[:0]); err != nil {
-			return dst, i, fault{CodeBadText, err.Error()}
+			return dst, k.refuse(CodeBadText, err.Error())
 		}
-		return appendQuoted(dst, k.text), end, fault{}
+		return appendQuoted(dst, k.text), end
 	}
 	end := skipWord(raw, i)
 	if raw[i] == 't' || raw[i] == 'f' || raw[i] == 'n' || isCanonical(raw[i:end], false) {
-		return append(dst, raw[i:end]...), end, fault{}
+		return append(dst, raw[i:end]...), end
 	}
 	n, bad := k.number(raw[i:end])
 	if bad.code == "" {
 		bad = n.check()
 	}
 	if bad.code != "" {
-		return dst, i, bad
+		return dst, k.refuse(bad.code, bad.message)
 	}
-	return n.append(dst), end, fault{}
+	return n.append(dst), end
 }
 
 // object appends the object at i with its members in order.
-func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int, fault) {
+func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int) {
 	d := &k.doc
 	base, names, start := len(d.members), len(d.names), len(dst)
 	ordered := true // the names rise: they are in order, and none stands twice
+	var last []byte
 	dst = append(dst, '{')
 	i = skipSpace(raw, i+1)
-	for first := true; raw[i] != '}'; first = false {
-		if !first {
+	for raw[i] != '}' {
+		if last != nil {
 			dst = append(dst, ',')
 			i = skipSpace(raw, i+1)
 		}
@@ -97,22 +104,22 @@ func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int, fault) {
 			mark := len(d.names)
 			var err error
 			if d.names, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(d.names); err != nil {
-				return dst, i, fault{CodeBadName, err.Error()}
+				return dst, k.refuse(CodeBadName, err.Error())
 			}
 			m.name = d.names[mark:]
 			dst = appendQuoted(dst, m.name)
 		}
 		if bad := checkName(m.name); bad.code != "" {
-			return dst, i, bad
+			return dst, k.refuse(bad.code, bad.message)
 		}
 		dst = append(dst, ':')
 		i = skipSpace(raw, end)
-		var bad fault
-		if dst, i, bad = k.value(dst, raw, skipSpace(raw, i+1), level+1); bad.code != "" {
-			return dst, i, bad
+		if dst, i = k.value(dst, raw, skipSpace(raw, i+1), level+1); i < 0 {
+			return dst, -1
 		}
 		m.end = len(dst)
-		ordered = ordered && (first || bytes.Compare(d.members[len(d.members)-1].name, m.name) < 0)
+		ordered = ordered && (last == nil || less(last, m.name))
+		last = m.name
 		d.members = append(d.members, m)
 		i = skipSpace(raw, i)
 	}
@@ -122,7 +129,7 @@ func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int, fault) {
 		sortMembers(members)
 		for n := 1; n < len(members); n++ {
 			if bytes.Equal(members[n-1].name, members[n].name) {
-				return dst, i, fault{CodeDuplicateName, "a name stands more than once in an object of the document"}
+				return dst, k.refuse(CodeDuplicateName, "a name stands more than once in an object of the document")
 			}
 		}
 		d.copied = append(d.copied[:0], dst[start:]...)
@@ -136,7 +143,7 @@ func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int, fault) {
 		dst = append(dst, '}')
 	}
 	d.members, d.names = d.members[:base], d.names[:names]
-	return dst, i + 1, fault{}
+	return dst, i + 1
 }
 
 // sortMembers sorts by name; most objects have few members.
@@ -146,13 +153,21 @@ func sortMembers(members []member) {
 		return
 	}
 	for i := 1; i < len(members); i++ {
-		for j := i; j > 0 && bytes.Compare(members[j].name, members[j-1].name) < 0; j-- {
+		for j := i; j > 0 && less(members[j].name, members[j-1].name); j-- {
 			members[j], members[j-1] = members[j-1], members[j]
 		}
 	}
 }
 
-// checkName says why DynamoDB would refuse a name.
+// less compares names, which have at least one byte.
+func less(a, b []byte) bool {
+	if a[0] != b[0] {
+		return a[0] < b[0]
+	}
+	return bytes.Compare(a, b) < 0
+}
+
+// checkName says why DynamoDB would refuse a name. No name that passes is nil.
 func checkName(name []byte) fault {
 	if len(name) == 0 || len(name) > maxName {
 		return fault{CodeBadName, "want names of 1 to 65,535 bytes"}
