@@ -183,7 +183,7 @@ func elements(raw []byte) iter.Seq[page.Value] {
 				i = skipSpace(raw, i+1)
 			}
 			v := page.Value{Kind: kindOf(raw[i])}
-			end := 0
+			var end int
 			if v.Kind == page.String {
 				end, v.Plain = skipString(raw, i)
 			} else {

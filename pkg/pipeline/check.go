@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/big"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -47,7 +48,7 @@ func (r *reader) atValue(path, instead, what string, args ...any) {
 
 func (r *reader) checkSource() {
 	s := &r.p.Source
-	if s.Method == "GET" && r.good("source.method") {
+	if s.Method == http.MethodGet && r.good("source.method") {
 		if r.has("source.body") {
 			r.atKey("source.body", "method: POST with it", "a GET has no body")
 		}

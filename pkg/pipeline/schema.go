@@ -193,8 +193,8 @@ func paginateRows() []row {
 	sizeParam := func(key string) row {
 		return row{key: key, otherwise: "none", doc: "Parameter that carries the size of a page.", typ: text(), into: func(p *Pipeline) any { return &p.Source.Paginate.SizeParam }}
 	}
-	size := func(key string, required bool) row {
-		return row{key: key, required: required, otherwise: "unknown", doc: "Records of a full page.", typ: integer(1, 1_000_000), into: func(p *Pipeline) any { return &p.Source.Paginate.Size }}
+	size := func(key string) row {
+		return row{key: key, otherwise: "unknown", doc: "Records of a full page.", typ: integer(1, 1_000_000), into: func(p *Pipeline) any { return &p.Source.Paginate.Size }}
 	}
 	at := func(key, doc string, required, atKey bool) row {
 		return row{key: key, required: required, doc: doc, otherwise: "none", typ: innerPath(atKey), into: func(p *Pipeline) any { return &p.Source.Paginate.Path }}
@@ -219,16 +219,16 @@ func paginateRows() []row {
 	return []row{
 		style("page", "A page number as a parameter; ends at total_pages, at has_more, or at an empty page.",
 			param("Parameter that carries the page number."), start("1", "Number of the first page."),
-			sizeParam("size_param"), size("size", false), total("total_pages", "Path of the number of pages.")),
+			sizeParam("size_param"), size("size"), total("total_pages", "Path of the number of pages.")),
 		style("offset", "A record offset as a parameter; ends at total, at has_more, or at an empty page. Once a page was full the offset moves by limit, over short pages too: a source that cuts pages by their size in bytes needs another style, or it skips records.",
 			param("Parameter that carries the offset."), start("0", "Offset of the first record."),
-			sizeParam("limit_param"), size("limit", false), total("total", "Path of the number of records.")),
+			sizeParam("limit_param"), size("limit"), total("total", "Path of the number of records.")),
 		style("cursor", "A cursor from the body as a parameter; ends when there is none.",
-			param("Parameter that carries the cursor."), at("next", "Path of the next cursor.", true, false), size("size", false)),
-		style("link", "The Link header's rel=\"next\"; ends when there is none.", size("size", false)),
-		style("next_url", "The next URL from the body; ends when there is none.", at("path", "Path of the next URL.", true, false), size("size", false)),
+			param("Parameter that carries the cursor."), at("next", "Path of the next cursor.", true, false), size("size")),
+		style("link", "The Link header's rel=\"next\"; ends when there is none.", size("size")),
+		style("next_url", "The next URL from the body; ends when there is none.", at("path", "Path of the next URL.", true, false), size("size")),
 		style("keyset", "A value of the last record as a parameter; ends at an empty page. The source must order by it and answer with records beyond it: one that repeats the record of the value (>=) fails as SourceLoops at its last page.",
-			param("Parameter that carries the value."), at("from", "Path of the value in a record.", true, true), size("size", false)),
+			param("Parameter that carries the value."), at("from", "Path of the value in a record.", true, true), size("size")),
 		style("none", "One page."),
 	}
 }
