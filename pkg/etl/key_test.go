@@ -263,3 +263,28 @@ func ExampleJoinKey() {
 	fmt.Println(etl.JoinKey([]string{"eu", "a#1"}))
 	// Output: eu#a%231
 }
+
+// TestLedgerKeysTellApart: two part records share a key only if they speak of the same part of the same extraction, revision,
+// contract and load.
+func TestLedgerKeysTellApart(t *testing.T) {
+	seen := map[string]string{}
+	note := func(key, what string) {
+		if other, ok := seen[key]; ok {
+			t.Errorf("%s and %s share the key %s", what, other, key)
+		}
+		seen[key] = what
+	}
+	for extraction := 1; extraction <= 2; extraction++ {
+		for revision := 1; revision <= 2; revision++ {
+			for _, contract := range []string{"ab12cd34", "ab12cd35"} {
+				b := etl.Binding{Extraction: extraction, Revision: etl.Revision{Contract: revision, Engine: 1}, Contract: contract}
+				for part := range 2 {
+					note(etl.TransformSK(b, part), fmt.Sprintf("transform %s %d", b, part))
+					for load := 1; load <= 2; load++ {
+						note(etl.LoadSK(b, load, part), fmt.Sprintf("load %s %d %d", b, load, part))
+					}
+				}
+			}
+		}
+	}
+}
