@@ -1,8 +1,10 @@
 package stage_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/store"
@@ -222,5 +224,50 @@ func TestLoadReadsBeforeItWrites(t *testing.T) {
 	must(t, r.load(p, g))
 	if got := r.loads(g); got[0] != (etl.LoadCounts{Stale: 1}) || !strings.Contains(r.rows(), "c new") {
 		t.Errorf("%+v, rows %s", got, r.rows())
+	}
+}
+
+// TestLoadOnce: a part that has its load record is not read again. B8
+func TestLoadOnce(t *testing.T) {
+	r := newRig(t, rigFile, many(3), many(2))
+	p, g := r.bound()
+	must(t, r.load(p, g))
+	reads, ranks := r.stage.Calls()["Get"], r.target.Calls()["Ranks"]
+	must(t, r.load(p, g))
+	if r.stage.Calls()["Get"] != reads || r.target.Calls()["Ranks"] != ranks {
+		t.Error("it was read again")
+	}
+}
+
+// TestFirstOfEquals: of records that are the same the first is loaded, with the time of its own page.
+func TestFirstOfEquals(t *testing.T) {
+	r := newRig(t, largeParts, rec("a", 1, "x"), rec("a", 1, "x"))
+	p, g := r.bound()
+	must(t, r.load(p, g))
+	var doc struct {
+		At time.Time `json:"_ingested_at"`
+	}
+	must(t, json.Unmarshal(r.target.Items()[0].Doc, &doc))
+	if first := r.footers(1)[0].Pages[0].FetchedAt; !doc.At.Equal(first) {
+		t.Errorf("ingested at %s, the first page came at %s", doc.At, first)
+	}
+}
+
+// TestLoadBalance: a part whose rows are not as many as its record says is not recorded as loaded. B7
+func TestLoadBalance(t *testing.T) {
+	for name, file := range map[string]string{"one by one": rigFile, "atomic": atomicFile} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, file, many(3))
+			p, g := r.bound()
+			key := store.Key{PK: r.batch.String(), SK: etl.TransformSK(g.Binding, 0)}
+			it, err := r.table.Get(t.Context(), key)
+			must(t, err)
+			it.Doc = []byte(strings.Replace(string(it.Doc), `"valid":3`, `"valid":4`, 1))
+			must(t, r.table.PutIf(t.Context(), it, store.Condition{}))
+			wantKind(t, r.load(p, g), etl.RecordsLost)
+			if got := r.loads(g); len(got) > 0 {
+				t.Errorf("%+v", got)
+			}
+		})
 	}
 }

@@ -1,0 +1,216 @@
+package stage_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
+	"github.com/onceload/onceload/pkg/snapshot"
+	"github.com/onceload/onceload/pkg/source"
+)
+
+var largeParts = strings.Replace(rigFile, "part_bytes: 1", "part_bytes: 1000000", 1)
+
+// footers are the landed parts.
+func (r *rig) footers(extraction int) []snapshot.Footer {
+	r.t.Helper()
+	var out []snapshot.Footer
+	for info, err := range r.raw.List(r.t.Context(), etl.ExtractionPrefix(r.batch, extraction)+"part-") {
+		must(r.t, err)
+		f, err := snapshot.ReadFooter(r.t.Context(), r.raw, info.Key)
+		must(r.t, err)
+		out = append(out, f)
+	}
+	return out
+}
+
+// manifest is the first extraction's, its parts verified.
+func (r *rig) manifest() snapshot.Manifest {
+	r.t.Helper()
+	m, err := snapshot.ReadManifest(r.t.Context(), r.raw, r.batch, 1)
+	must(r.t, err)
+	for _, f := range r.footers(1) {
+		if f.Sum() != m.Parts[f.Part] {
+			r.t.Fatalf("part %d is %+v, its manifest says %+v", f.Part, f.Sum(), m.Parts[f.Part])
+		}
+	}
+	return m
+}
+
+// rival lands a part of other content under the batch: as an attempt would that saw the source earlier.
+func (r *rig) rival(part int, pages ...string) {
+	r.t.Helper()
+	w := snapshot.NewPartWriter(r.batch, 1, part)
+	w.Reset(part)
+	for i, records := range pages {
+		body := fmt.Sprintf(`{"pages":%d,"data":[%s]}`, len(r.pages), records)
+		state := func(page int64) json.RawMessage {
+			if page == 0 {
+				return json.RawMessage(`{}`)
+			}
+			b, err := json.Marshal(source.State{Page: page, Number: page})
+			must(r.t, err)
+			return b
+		}
+		before := int64(i)
+		next := before + 2
+		s, err := json.Marshal(source.State{Page: before + 1, Number: next})
+		must(r.t, err)
+		must(r.t, w.Add([]byte(body), snapshot.Page{Records: strings.Count(records, `"id"`), URL: "http://rows.example/rows?page=" + fmt.Sprint(i+1),
+			Status: 200, FetchedAt: r.clock(), Request: fmt.Sprint("rival", i), Before: state(before), After: s, Done: false}))
+	}
+	_, _, err := w.Land(r.t.Context(), r.raw)
+	must(r.t, err)
+}
+
+// TestLostWhileLanding: an extraction whose batch is taken over stops with the part it was about to land. B6
+func TestLostWhileLanding(t *testing.T) {
+	r := newRig(t, rigFile, slices.Repeat([]string{rec("a", 1, "x")}, 8)...)
+	taken := false
+	r.onCall = func(op, key string) (bool, error) {
+		if op == "PutOnce" && strings.HasSuffix(key, "part-00002.json.gz") && !taken {
+			taken = true
+			_, err := r.ledger.Claim(t.Context(), ledger.ClaimRequest{Batch: r.batch, Execution: "successor",
+				Window: r.file.Schedule.Window(r.batch.Slot), Alive: ended{}.Alive})
+			must(t, err)
+		}
+		return true, nil
+	}
+	_, err := r.extract()
+	wantKind(t, err, etl.Superseded)
+	if n := len(r.footers(1)); n != 3 {
+		t.Errorf("%d parts landed", n)
+	}
+}
+
+// TestRollForward: what is landed is not fetched again, whatever the ledger knows. R17
+func TestRollForward(t *testing.T) {
+	r := newRig(t, rigFile, rec("a", 1, "x"), rec("b", 1, "x"), rec("c", 1, "x"))
+	r.rival(0, rec("a", 1, "early"), rec("b", 1, "early"))
+	_, err := r.extract()
+	must(t, err)
+	if got := strings.Join(r.asked, " "); got != "3" {
+		t.Errorf("asked %s", got)
+	}
+	if m := r.manifest(); m.Pages != 3 || m.Records != 3 {
+		t.Errorf("%+v", m)
+	}
+	if b, err := r.ledger.Get(t.Context(), r.batch); err != nil || b.Parts != 2 || b.Pages != 3 || b.Records != 3 {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+// TestManifestAdopted: an extraction that is complete is complete: nothing is fetched, no part read. R16
+func TestManifestAdopted(t *testing.T) {
+	r := newRig(t, rigFile, many(1), many(2))
+	first, err := r.extract()
+	must(t, err)
+	r.asked, r.pages = nil, []string{many(5)}
+	r.execution = "successor"
+	reads := r.raw.Calls()["GetRange"]
+	second, err := r.extract()
+	must(t, err)
+	if len(r.asked) > 0 || r.raw.Calls()["GetRange"] != reads || second.Fence != first.Fence+1 || fmt.Sprint(second.Ranges) != fmt.Sprint(first.Ranges) {
+		t.Errorf("asked %v; %+v, then %+v", r.asked, first, second)
+	}
+}
+
+// TestRejectedBody: a body that is no page is kept for people, where no event and no reader takes it for a part. R1, R6
+func TestRejectedBody(t *testing.T) {
+	r := newRig(t, rigFile, many(1))
+	r.body = `{"data":{"surprise":true}}`
+	_, err := r.extract()
+	wantKind(t, err, etl.SourceMalformed, "attempt 2 of 2", "_rejected/page-")
+	var kept []string
+	for info, err := range r.raw.List(t.Context(), etl.ExtractionPrefix(r.batch, 1)) {
+		must(t, err)
+		kept = append(kept, info.Key)
+	}
+	if len(kept) != 1 || !strings.Contains(kept[0], "/_rejected/") || strings.HasSuffix(kept[0], ".json.gz") {
+		t.Fatalf("objects %v", kept)
+	}
+	if info, err := r.raw.Head(t.Context(), kept[0]); err != nil || info.Size != int64(len(r.body)) {
+		t.Errorf("%+v, %v", info, err)
+	}
+	r.body = ""
+	if p, err := r.extract(); err != nil || p.Status != etl.StatusLanded {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// TestFailureKeepsPages: the pages before a failure are landed. R17
+func TestFailureKeepsPages(t *testing.T) {
+	r := newRig(t, largeParts, many(1), rec("b", 1, "x"), "broken")
+	_, err := r.extract()
+	wantKind(t, err, etl.SourceMalformed)
+	if f := r.footers(1); len(f) != 1 || len(f[0].Pages) != 2 {
+		t.Errorf("%+v", f)
+	}
+	if b, err := r.ledger.Get(t.Context(), r.batch); err != nil || b.Parts != 1 || b.Pages != 2 || b.Records != 2 || b.Bytes == 0 || b.Retries != 1 {
+		t.Errorf("%+v, %v", b, err)
+	}
+	r.asked, r.pages[2] = nil, rec("c", 1, "x")
+	_, err = r.extract()
+	must(t, err)
+	if got := strings.Join(r.asked, " "); got != "3" {
+		t.Errorf("asked %s", got)
+	}
+}
+
+// TestWindowChanged: an open batch keeps the window it began with. R13
+func TestWindowChanged(t *testing.T) {
+	wider := strings.Replace(rigFile, "every: 1h", "every: 1h\nlookback: 1h", 1)
+	r := newRig(t, rigFile, "broken")
+	_, err := r.extract()
+	wantKind(t, err, etl.SourceMalformed)
+	r.swap(wider)
+	r.execution = "successor"
+	_, err = r.extract()
+	wantKind(t, err, etl.WindowChanged, "--refetch")
+	req := r.request()
+	req.Refetch = true
+	r.pages = []string{many(1)}
+	p, err := r.Extract.Run(t.Context(), etl.ExtractInput{Execution: r.execution, Request: req})
+	must(t, err)
+	m, err := snapshot.ReadManifest(t.Context(), r.raw, r.batch, 2)
+	must(t, err)
+	if p.Extraction != 2 || m.Window.Start != r.batch.Slot.Add(-time.Hour) {
+		t.Errorf("%+v, window %s", p, m.Window)
+	}
+}
+
+// TestExtractRefuses: what can never be a batch of the pipeline is refused before anything is claimed. R12, R26
+func TestExtractRefuses(t *testing.T) {
+	r := newRig(t, rigFile, many(1))
+	for name, req := range map[string]etl.Request{
+		"no slot":       {Pipeline: "rows"},
+		"odd slot":      {Pipeline: "rows", Slot: "2026-11-30T10:30:00Z"},
+		"open window":   {Pipeline: "rows", Slot: "2026-11-30T12:00:00Z"},
+		"two wishes":    {Pipeline: "rows", Slot: "2026-11-30T10:00:00Z", Reload: true, Refetch: true},
+		"two schedules": {Pipeline: "rows", Slot: "2026-11-30T10:00:00Z", ScheduledTime: "2026-11-30T11:00:00Z"},
+	} {
+		_, err := r.Extract.Run(t.Context(), etl.ExtractInput{Execution: "mine", Request: req})
+		if etl.KindOf(err) != etl.Usage {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := len(r.table.Items()) + len(r.asked); n > 0 {
+		t.Errorf("%d items and requests", n)
+	}
+}
+
+// TestForeignPart: a part that is no part stops the extraction instead of being overwritten or passed over. R23
+func TestForeignPart(t *testing.T) {
+	r := newRig(t, rigFile, many(1))
+	must(t, r.raw.PutOnce(t.Context(), etl.RawPartKey(r.batch, 1, 0), []byte("nonsense")))
+	_, err := r.extract()
+	wantKind(t, err, etl.RecordsLost, "part-00000.json.gz")
+	if _, err := snapshot.ReadManifest(t.Context(), r.raw, r.batch, 1); err == nil {
+		t.Error("there is a manifest")
+	}
+}
