@@ -460,7 +460,6 @@ func TestLimiter(t *testing.T) {
 	if _, _, err = r.client().Fetch(ctx, r.request(source.State{})); !errors.As(err, new(*source.Wait)) || len(l.kinds) > 0 {
 		t.Fatalf("cut by our deadline: %v, told %q", err, l.kinds)
 	}
-	r.handler = func(w http.ResponseWriter, _ *http.Request) { reply(w, 200, onePage) }
 	l.err = errors.New("ledger away")
 	if _, _, err = r.fetch(); !errors.Is(err, l.err) {
 		t.Fatalf("error %v", err)
