@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -409,19 +410,38 @@ func (l *load) write(ctx context.Context, items []store.Item, put func(context.C
 	return out, conflicts, nil
 }
 
+// looks bounds the looks at ranks under way at once: a look waits for the network far longer than it computes.
+const looks = 8
+
 // ranks reads the ranks of any number of items.
 func (l *load) ranks(ctx context.Context, items []store.Item) (map[store.Key]string, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	ranks := make(map[store.Key]string, len(items))
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	free := make(chan struct{}, looks)
 	for batch := range slices.Chunk(items, store.MaxBatchGet) {
-		keys := make([]store.Key, len(batch))
-		for i, it := range batch {
-			keys[i] = it.Key
-		}
-		found, err := l.target.Ranks(ctx, keys)
-		if err != nil {
-			return nil, fmt.Errorf("read ranks: %w", err)
-		}
-		maps.Copy(ranks, found)
+		free <- struct{}{}
+		all.Go(func() {
+			defer func() { <-free }()
+			keys := make([]store.Key, len(batch))
+			for i, it := range batch {
+				keys[i] = it.Key
+			}
+			found, err := l.target.Ranks(ctx, keys)
+			if err != nil {
+				cancel(fmt.Errorf("read ranks: %w", err)) // the first one counts
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			maps.Copy(ranks, found)
+		})
+	}
+	all.Wait()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	return ranks, nil
 }
