@@ -2,6 +2,7 @@ package runner_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -14,6 +15,9 @@ func at(call int, f fate) func(int, string, string) fate {
 		return pass
 	}
 }
+
+// reads reports whether a call only reads: then a lost reply is a refusal, and after it is before the next one.
+func reads(op string) bool { return !strings.HasPrefix(op, "Put") }
 
 func atEvent(event int, f fate) func(int) fate {
 	return func(n int) fate {
@@ -52,6 +56,9 @@ func TestEveryCall(t *testing.T) {
 	for name, f := range map[string]fate{"refused": refuse, "lost": lose} {
 		t.Run(name, func(t *testing.T) {
 			for i := 1; i <= calls; i++ {
+				if f == lose && reads(undisturbed.ops[i-1]) {
+					continue
+				}
 				w := base.clone(t, shop())
 				run := w.process(p)
 				run.plan = at(i, f)
@@ -101,6 +108,9 @@ func TestEveryCall(t *testing.T) {
 					}
 				}
 				for i := 1; i <= calls; i++ {
+					if f == dieAfter && reads(undisturbed.ops[i-1]) {
+						continue
+					}
 					run := base.clone(t, shop()).process(p)
 					run.plan = at(i, f)
 					try(fmt.Sprintf("call %d, %s", i, undisturbed.ops[i-1]), run)
