@@ -39,7 +39,7 @@ import (
 const (
 	childVariable = "ONCELOAD_TEST_CHILD"
 	childServe    = "serve"
-	childExtract  = "extract" // ONCELOAD_TEST_CHILD=extract <url> <dir> <procs>
+	childExtract  = "extract" // with URL, folder and number of pages behind it
 )
 
 // orderPage is a page of orders of about 440 bytes each, up to the end of its data.
@@ -237,6 +237,9 @@ func BenchmarkExtract(b *testing.B) {
 
 // TestExtractMemory: the memory of an extraction does not grow with the batch. 96 MiB is the product's bound.
 func TestExtractMemory(t *testing.T) {
+	if raced {
+		t.Skip("the race detector takes memory of its own")
+	}
 	pages := 2000
 	if testing.Short() {
 		pages = 300
