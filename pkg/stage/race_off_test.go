@@ -2,5 +2,4 @@
 
 package stage_test
 
-// raced says that the race detector is on, whose memory is not the product's.
 const raced = false

@@ -30,6 +30,17 @@ func resident() int64 {
 	return int64(m.Sys - m.HeapReleased)
 }
 
+// measured begins a test that measures memory over large objects.
+func measured(t *testing.T) {
+	t.Helper()
+	switch {
+	case testing.Short():
+		t.Skip("-short: this test makes large objects")
+	case raced:
+		t.Skip("-race: this test measures memory, and the detector needs its own")
+	}
+}
+
 const partFile = `
 pipeline: part
 every: 1h
@@ -102,15 +113,13 @@ func order(b []byte, i int) []byte {
 
 // TestTransformMemory: what Transform holds does not grow with the part.
 func TestTransformMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: this test transforms parts of over 80 MB")
-	}
+	measured(t)
 	for _, c := range []struct {
 		name           string
 		pages, records int
 		record         func(b []byte, i int) []byte
 	}{
-		{"orders", 400, 1000, order},
+		{"orders", 300, 1000, order},
 		{"small records", 60, 25_000, func(b []byte, i int) []byte {
 			return append(strconv.AppendInt(append(b, `{"at":"2026-11-30T10:00:00Z","id":`...), int64(i%1_400_000), 10), '}')
 		}},
@@ -177,9 +186,7 @@ func (m *madeKeys) GetRange(_ context.Context, key string, off, n int64) ([]byte
 
 // TestMergeMemory: 10 million keys of a batch are merged in 64 MiB, whether they lie in few parts or in many. R24
 func TestMergeMemory(t *testing.T) {
-	if testing.Short() {
-		t.Skip("-short: this test merges 20 million keys")
-	}
+	measured(t)
 	for _, parts := range []int{4, 1000} {
 		debug.FreeOSMemory()
 		made, held := &madeKeys{}, map[string]int64{}
