@@ -28,6 +28,7 @@ func zombie(t *testing.T, w *world, p *pipeline.Pipeline, req etl.Request, call 
 	t.Helper()
 	paused := make(chan struct{})
 	resume, over = make(chan struct{}), make(chan ended, 1)
+	w.lenient = true
 	run := w.process(p)
 	run.plan = at(call, f)
 	run.hold = func() { close(paused); <-resume }
@@ -40,7 +41,6 @@ func zombie(t *testing.T, w *world, p *pipeline.Pipeline, req etl.Request, call 
 	case e := <-over:
 		t.Fatalf("call %d: it ended in %s %s before it could stand still: %v", call, e.res.State, e.res.Cause, e.err)
 	}
-	w.lenient = true
 	w.setLive("old", ledger.Ended)
 	return resume, over
 }
