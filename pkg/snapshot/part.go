@@ -20,6 +20,12 @@ const maxObject = 5 << 30
 // footerFrame is room for what a footer holds besides its pages.
 const footerFrame = 1 << 10
 
+// The memory of a part: usualRoom holds one that closes at 16 MiB, with its last page.
+const (
+	firstRoom = 1 << 20
+	usualRoom = 17 << 20
+)
+
 // PartWriter gathers pages in memory and lands them as one object. It is for one goroutine. The same pages give the same
 // object: no clock, no random.
 type PartWriter struct {
@@ -84,6 +90,7 @@ func (w *PartWriter) Add(body []byte, meta Page) error {
 	meta.Request = strings.ToValidUTF8(meta.Request, "\uFFFD")
 	meta.FetchedAt = meta.FetchedAt.Round(0).UTC()
 
+	w.makeRoom(len(body) / 4)
 	meta.Offset = int64(w.object.Len())
 	w.zip.Reset(&w.object)
 	if err := w.deflate(body); err != nil {
@@ -107,6 +114,24 @@ func (w *PartWriter) Add(body []byte, meta Page) error {
 	}
 	w.footer.Pages = append(w.footer.Pages, meta)
 	return nil
+}
+
+// makeRoom grows the memory in two steps, to a first piece and to the size of most parts: a buffer by itself would double
+// it again and again, and leave as much garbage as it holds.
+func (w *PartWriter) makeRoom(n int) {
+	if w.object.Available() >= n {
+		return
+	}
+	size := w.object.Len() + w.object.Len()/4
+	switch {
+	case size < firstRoom:
+		size = firstRoom
+	case size < usualRoom:
+		size = usualRoom
+	}
+	grown := make([]byte, w.object.Len(), size+n)
+	copy(grown, w.object.Bytes())
+	w.object = *bytes.NewBuffer(grown)
 }
 
 // deflate writes one gzip member.

@@ -105,7 +105,11 @@ func (c *Client) read(ctx context.Context, cancel context.CancelCauseFunc, k cal
 		size = resp.ContentLength
 	}
 	// Room for one read more, so that the end of the body does not double the buffer.
-	buf := bytes.NewBuffer(make([]byte, 0, min(size, limit, maxGuess)+bytes.MinRead))
+	room := k.room[:0]
+	if want := min(size, limit, maxGuess) + bytes.MinRead; int64(cap(room)) < want {
+		room = make([]byte, 0, want)
+	}
+	buf := bytes.NewBuffer(room)
 	if _, err := buf.ReadFrom(io.LimitReader(in, limit+1)); err != nil {
 		return buf.Bytes(), failed(err)
 	}

@@ -78,7 +78,7 @@ func (c *Client) Fetch(ctx context.Context, r Request) (Page, Stats, error) {
 			renewed, c.token = true, token{}
 			continue
 		}
-		if slow := (*tooSlow)(nil); errors.As(f.err, &slow) && slow.deadline {
+		if f.ours() {
 			// Cut by our own deadline, which says nothing about the source: not counted.
 			return Page{}, stats, &Wait{Until: c.o.Now(), Reason: f.err.Error()}
 		}
@@ -177,11 +177,8 @@ func (c *Client) observe(ctx context.Context, f *fault) error {
 	var demand time.Duration
 	if f != nil {
 		kind = etl.KindOf(f.err)
-		if own := (*tooSlow)(nil); errors.As(f.err, &own) && own.deadline {
-			return nil // cut by our own deadline
-		}
-		if !f.answered && kind != etl.SourceUnavailable {
-			return nil // not even asked
+		if f.ours() || !f.answered && kind != etl.SourceUnavailable { // cut by our deadline, or not even asked
+			return nil
 		}
 		if kind == etl.SourceThrottled {
 			demand = f.after
@@ -200,6 +197,12 @@ type fault struct {
 	answered  bool          // the source sent a response
 	status    int           // of the response; 0 = none
 	after     time.Duration // the wait the source demands; 0 = none
+}
+
+// ours reports whether our own deadline cut the attempt.
+func (f *fault) ours() bool {
+	slow := (*tooSlow)(nil)
+	return errors.As(f.err, &slow) && slow.deadline
 }
 
 func permanent(err error) *fault { return &fault{err: err} }

@@ -135,7 +135,10 @@ func TestHostile(t *testing.T) {
 				<-req.Context().Done()
 			},
 			kind: etl.SourceUnavailable, says: []string{"body stalled after 1 bytes", "a silence"}, calls: 2},
-		{name: "one byte at a time, for ever", edit: shortLimits,
+		{name: "one byte at a time, for ever", edit: func(r *rig) {
+			shortLimits(r)
+			r.options.Timeouts.Idle, r.options.Timeouts.Header = time.Minute, time.Minute
+		},
 			serve: func(w http.ResponseWriter, req *http.Request, _ int) {
 				for req.Context().Err() == nil {
 					_, _ = io.WriteString(w, " ")

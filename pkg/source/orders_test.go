@@ -2,8 +2,7 @@ package source_test
 
 import (
 	"encoding/json"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -50,7 +49,7 @@ func TestMisbehavingOrders(t *testing.T) {
 func TestCertificate(t *testing.T) {
 	r := newRig(t, nil)
 	tls := httptest.NewUnstartedServer(http.NotFoundHandler())
-	tls.Config.ErrorLog = log.New(io.Discard, "", 0)
+	tls.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	tls.StartTLS()
 	t.Cleanup(tls.Close)
 	r.pipeline.Source.URL = tls.URL

@@ -24,6 +24,7 @@ type Request struct {
 	At        State      // zero = the first page
 	Tried     int        // attempts already made at this very request
 	WaitBegan time.Time  // when the first wait for this request began; zero = none yet
+	Room      []byte     // memory for the body, of a page that is not needed any more; may be nil
 }
 
 // call is one HTTP request without credentials.
@@ -33,6 +34,7 @@ type call struct {
 	header http.Header
 	body   []byte
 	print  string // fingerprint
+	room   []byte // for the response's body
 }
 
 // endpoint names the request in messages: no query, because cursors and keys stand there.
@@ -49,7 +51,7 @@ func (c *Client) call(r Request) (call, error) {
 		}
 		return out, nil
 	}
-	k := call{method: c.src.Method, url: new(*c.base), header: http.Header{}}
+	k := call{method: c.src.Method, url: new(*c.base), header: http.Header{}, room: r.Room}
 	k.header.Set("Accept", "application/json")
 	k.header.Set("User-Agent", "onceload")
 	for _, h := range c.src.Headers {

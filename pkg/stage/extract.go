@@ -240,6 +240,7 @@ func (e *extraction) gather(ctx context.Context) error {
 			if err := e.add(a); err != nil {
 				return err
 			}
+			f.recycle(a.page.Body)
 			full = e.part.Size() >= e.p.Source.PartBytes || e.Now().Sub(e.opened) >= PartAge
 		case <-age.C:
 			full = true

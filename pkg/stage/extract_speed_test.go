@@ -208,7 +208,8 @@ func loop(t testing.TB, url string, pages int64) {
 
 // BenchmarkExtract lands 1,000 pages of 440 KB each from a server on this machine and holds the time against a plain loop
 // over the same pages, the two in turn: at GOMAXPROCS=1 the loop has the same processor, at 2 Extract overlaps fetching
-// with compressing and the loop cannot. The bounds of the product are 1.25 and 0.75.
+// with compressing and the loop cannot. The bounds of the product are 1.25 and 0.75. On a busy machine only a real-time
+// priority (chrt -f 50) gives two processors of its own.
 func BenchmarkExtract(b *testing.B) {
 	const pages = 1000
 	url := pageServer(b)

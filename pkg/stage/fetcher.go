@@ -29,11 +29,12 @@ type fetcher struct {
 	guard  *source.Guard
 	next   source.Request
 	short  func(context.Context) bool
+	free   chan []byte // bodies of pages that are in a part
 }
 
 // fetcher is made at the extraction's position. The guard is the fetcher's own until it has ended.
 func (e *extraction) fetcher() (*fetcher, error) {
-	f := &fetcher{client: e.client, guard: e.guard, short: e.short, next: source.Request{
+	f := &fetcher{client: e.client, guard: e.guard, short: e.short, free: make(chan []byte, 2), next: source.Request{
 		Slot: e.owner.Batch.Slot, Window: e.window, At: e.at, Tried: e.out.Attempts,
 	}}
 	if e.out.WaitBegan != "" {
@@ -43,6 +44,14 @@ func (e *extraction) fetcher() (*fetcher, error) {
 		}
 	}
 	return f, nil
+}
+
+// recycle gives the memory of a page back that is not needed any more.
+func (f *fetcher) recycle(body []byte) {
+	select {
+	case f.free <- body:
+	default:
+	}
 }
 
 // run yields each page up to the last one, until one fails or yield says that it is enough.
@@ -61,6 +70,11 @@ func (f *fetcher) fetch(ctx context.Context) (a arrival) {
 		a.stats.Attempts = f.next.Tried
 		a.err = &timeUp{}
 		return a
+	}
+	select {
+	case f.next.Room = <-f.free:
+	default:
+		f.next.Room = nil
 	}
 	a.page, a.stats, a.err = f.client.Fetch(ctx, f.next)
 	if a.err != nil {
