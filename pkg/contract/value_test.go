@@ -82,7 +82,7 @@ func TestSeparators(t *testing.T) {
 		{"comma", `"1234,50"`, `1234.5`}, {"groups", `"1.234.567,891"`, `1234567.891`}, {"negative", `"-12.345,6"`, `-12345.6`}, {"one group", `"123"`, `123`},
 		{"no fraction", `"1.234"`, `1234`}, {"zero", `"0,00"`, `0`}, {"a JSON number", `1234.5`, `1234.5`}, {"exponent", `"1,5e3"`, `1500`},
 		{"bounds are plain", `"10.000.000,01"`, `max`}, {"38 digits", `"` + nines38[:37] + `,1"`, `max`},
-		{"group of two", `"1.23"`, `number_syntax`}, {"group of four", `"1.2345"`, `number_syntax`}, {"first group of four", `"1234.567"`, `number_syntax`},
+		{"group of two", `"1.23"`, `number_syntax`}, {"group of two in the middle", `"1.23.456"`, `number_syntax`}, {"group of four", `"1.2345"`, `number_syntax`}, {"first group of four", `"1234.567"`, `number_syntax`},
 		{"empty group", `"1..234"`, `number_syntax`}, {"leading separator", `".123"`, `number_syntax`}, {"trailing separator", `"123."`, `number_syntax`},
 		{"separator in the fraction", `"1,234.567"`, `number_syntax`}, {"two commas", `"1,2,3"`, `number_syntax`}, {"bare comma", `"1,"`, `number_syntax`}, {"comma first", `",5"`, `number_syntax`},
 		{"leading zeros", `"0.012"`, `number_syntax`}, {"spaces", `" 1"`, `number_syntax`}, {"empty", `""`, `number_syntax`}, {"minus", `"-"`, `number_syntax`}, {"letters", `"1x"`, `number_syntax`},

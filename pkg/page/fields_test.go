@@ -158,7 +158,7 @@ func TestScanFaults(t *testing.T) {
 			t.Errorf("a good record after %.40q: %v, dup %q, %v", raw, out[0], dup, err)
 		}
 	}
-	_, err := f.Scan([]byte(`{"ok":1, "x\ud800":1}`), out, nil)
+	_, err := f.Scan([]byte(`{"ok":1, "x\ud800":1,"y\ud800":2}`), out, nil)
 	var fault *page.Fault
 	if !errors.As(err, &fault) || fault.Offset != 9 {
 		t.Errorf("half a pair in a name: %v, want offset 9", err)
