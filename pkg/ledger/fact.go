@@ -25,6 +25,7 @@ type TransformRecord struct {
 	MaxVersion       string        `json:"max_version,omitempty"` // highest encoded version of a valid record
 	ValidBytes       int64         `json:"valid_bytes"`           // uncompressed, as the digests
 	ValidSHA256      string        `json:"valid_sha256"`          // hex
+	KeysSHA256       string        `json:"keys_sha256"`           // of the key object
 	QuarantineBytes  int64         `json:"quarantine_bytes"`
 	QuarantineSHA256 string        `json:"quarantine_sha256"`
 }

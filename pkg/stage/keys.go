@@ -7,7 +7,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"hash"
+	"io"
 	"slices"
 
 	"github.com/onceload/onceload/pkg/etl"
@@ -42,10 +45,11 @@ type keyWriter struct {
 	start func() *upload
 	to    *upload // nil before the first run and after the end
 	run   []digest
+	sum   hash.Hash
 }
 
 func newKeyWriter(ctx context.Context, into store.Objects, key string) *keyWriter {
-	return &keyWriter{start: func() *upload { return startUpload(ctx, into, key) }}
+	return &keyWriter{start: func() *upload { return startUpload(ctx, into, key) }, sum: sha256.New()}
 }
 
 func (w *keyWriter) add(key []byte) error {
@@ -64,7 +68,7 @@ func (w *keyWriter) flush() error {
 		w.to = w.start()
 	}
 	slices.SortFunc(w.run, digest.compare)
-	buf := bufio.NewWriterSize(w.to.pipe, 64<<10)
+	buf := bufio.NewWriterSize(io.MultiWriter(w.to.pipe, w.sum), 64<<10)
 	var b [digestSize]byte
 	for _, d := range w.run {
 		binary.BigEndian.PutUint64(b[:], d.hi)
@@ -80,11 +84,12 @@ func (w *keyWriter) flush() error {
 	return nil
 }
 
-func (w *keyWriter) close() error {
+// close commits the object and returns its digest.
+func (w *keyWriter) close() (string, error) {
 	err := w.flush()
 	u := w.to
 	w.to = nil
-	return u.end(err)
+	return hex.EncodeToString(w.sum.Sum(nil)), u.end(err)
 }
 
 // abort gives an unfinished object up; after close it does nothing.

@@ -98,8 +98,9 @@ type load struct {
 	rows      int // of the next chunk
 }
 
-// bound returns the part's transform record and makes sure that its objects are there: what a lifecycle rule took away
-// is made again from the raw part, as long as the file still holds the contract the batch is bound to.
+// bound returns the part's transform record and makes sure, before any row is written, that its objects are there and are
+// what the record says: what a lifecycle rule took away or a disk damaged is made again from the raw part, as long as the
+// file still holds the contract the batch is bound to.
 func (l *load) bound(ctx context.Context, part int) (ledger.TransformRecord, error) {
 	rec, ok, err := l.Ledger.GetTransform(ctx, l.batch, l.bind, part)
 	if err != nil {
@@ -108,14 +109,14 @@ func (l *load) bound(ctx context.Context, part int) (ledger.TransformRecord, err
 	if !ok {
 		return rec, etl.Errorf(etl.RecordsLost, "it is bound but has no transform record")
 	}
-	there, err := l.transform.objectsThere(ctx, l.batch, l.bind, rec)
-	if err != nil || there {
+	sound, err := l.transform.sound(ctx, l.batch, l.bind, rec)
+	if err != nil || sound {
 		return rec, err
 	}
 	if l.k.Revision() != l.bind.Revision || l.k.Short() != l.bind.Contract {
-		return rec, etl.Errorf(etl.ContractChanged, "its stage objects are gone, and the file no longer holds the contract they were made under (%s): reprocess the batch", l.bind)
+		return rec, etl.Errorf(etl.ContractChanged, "its stage objects are gone or damaged, and the file no longer holds the contract they were made under (%s): reprocess the batch", l.bind)
 	}
-	return rec, l.transform.Part(ctx, l.p, l.k, l.batch, l.bind.Extraction, part)
+	return rec, l.transform.make(ctx, l.p, l.k, l.batch, l.bind, part)
 }
 
 // part loads the part at the position and moves the position; false when the time ran out before the part's end.

@@ -78,6 +78,11 @@ func (s *Transform) Part(ctx context.Context, p *pipeline.Pipeline, k *contract.
 		}
 		// The record is void: what it speaks of is gone, and is made again from the raw part.
 	}
+	return s.make(ctx, p, k, b, bind, part)
+}
+
+// make transforms a part whatever is there.
+func (s *Transform) make(ctx context.Context, p *pipeline.Pipeline, k *contract.Contract, b etl.Batch, bind etl.Binding, part int) error {
 	made, err := s.transform(ctx, p, k, b, bind, part)
 	if err != nil {
 		return fmt.Errorf("transform part %d of %s: %w", part, b, err)
@@ -86,7 +91,7 @@ func (s *Transform) Part(ctx context.Context, p *pipeline.Pipeline, k *contract.
 	if err != nil {
 		return fmt.Errorf("transform record of part %d of %s: %w", part, b, err)
 	}
-	if kept.ValidSHA256 != made.ValidSHA256 || kept.QuarantineSHA256 != made.QuarantineSHA256 {
+	if kept.ValidSHA256 != made.ValidSHA256 || kept.QuarantineSHA256 != made.QuarantineSHA256 || kept.KeysSHA256 != made.KeysSHA256 {
 		return etl.Errorf(etl.RecordsLost, "part %d of %s came out otherwise than before under %s: the transform code changed its output without a new engine version", part, b, bind)
 	}
 	return nil
@@ -107,6 +112,52 @@ func (s *Transform) objectsThere(ctx context.Context, b etl.Batch, bind etl.Bind
 		}
 	}
 	return true, nil
+}
+
+// sound reports whether what Load reads of a part is there and is what its record says (R23).
+func (s *Transform) sound(ctx context.Context, b etl.Batch, bind etl.Binding, rec ledger.TransformRecord) (bool, error) {
+	there, err := s.objectsThere(ctx, b, bind, rec)
+	if err != nil || !there {
+		return false, err
+	}
+	for _, o := range []struct {
+		kind   etl.ObjectKind
+		sha256 string
+	}{{etl.Valid, rec.ValidSHA256}, {etl.Keys, rec.KeysSHA256}} {
+		got, err := s.contentDigest(ctx, etl.StageKey(o.kind, b, bind, rec.Part), o.kind == etl.Valid)
+		if err != nil || got != o.sha256 {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// contentDigest is the sha256 of an object's content, uncompressed; "" if that is no gzip.
+func (s *Transform) contentDigest(ctx context.Context, key string, zipped bool) (_ string, err error) {
+	obj, err := s.core.Stage.Get(ctx, key)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", key, err)
+	}
+	defer func() { err = errors.Join(err, obj.Close()) }()
+	var content io.Reader = bufio.NewReaderSize(obj, 64<<10)
+	if zipped {
+		if content, err = gzip.NewReader(content); err != nil {
+			return "", unlessDamaged(ctx, key, err)
+		}
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, content); err != nil {
+		return "", unlessDamaged(ctx, key, err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// unlessDamaged passes on what the store or the context says; what is left is the content's own fault.
+func unlessDamaged(ctx context.Context, key string, err error) error {
+	if errors.As(err, new(*etl.Error)) || ctx.Err() != nil {
+		return fmt.Errorf("read %s: %w", key, err)
+	}
+	return nil
 }
 
 // transform streams one part. In memory are a page of raw bodies, compressed and not, and at most maxRun key digests: how
@@ -174,7 +225,7 @@ func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *cont
 			return rec, err
 		}
 	}
-	if err := keys.close(); err != nil {
+	if rec.KeysSHA256, err = keys.close(); err != nil {
 		return rec, err
 	}
 	drift := checker.Drift()
