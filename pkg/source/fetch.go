@@ -63,15 +63,15 @@ func (c *Client) Fetch(ctx context.Context, r Request) (Page, Stats, error) {
 			stats.Retries++
 		}
 		pg, f := c.attempt(ctx, k, r)
+		if err := ctx.Err(); err != nil && f != nil {
+			return Page{}, stats, fmt.Errorf("%s: %w", k.endpoint(), err)
+		}
 		if err := c.observe(ctx, f); err != nil {
 			return Page{}, stats, err
 		}
 		if f == nil {
 			stats.Attempts = 0
 			return pg, stats, nil
-		}
-		if err := ctx.Err(); err != nil {
-			return Page{}, stats, fmt.Errorf("%s: %w", k.endpoint(), err)
 		}
 		if f.status == http.StatusUnauthorized && c.src.Auth.Scheme == "oauth2" && !renewed {
 			// The token may have been withdrawn before its time: a refusal of it did nothing, so this is no second attempt.
@@ -170,7 +170,7 @@ func (c *Client) admit(ctx context.Context, r Request, stats *Stats) error {
 
 // observe tells the limiter how the attempt ended, if that says anything about the source.
 func (c *Client) observe(ctx context.Context, f *fault) error {
-	if c.o.Limiter == nil || ctx.Err() != nil {
+	if c.o.Limiter == nil {
 		return nil
 	}
 	var kind etl.Kind
