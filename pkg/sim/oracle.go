@@ -2,7 +2,6 @@ package sim
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +33,7 @@ func (s *sim) settle() error {
 		if err := s.finish(b, etl.Request{Reload: true}); err != nil {
 			return err
 		}
-		got, err := s.books().Get(context.Background(), b)
+		got, err := s.books().Get(s.ctx, b)
 		if err != nil {
 			return err
 		}
@@ -60,7 +59,7 @@ func (s *sim) finish(b etl.Batch, req etl.Request) error {
 	for range 3 {
 		id := s.start(b, req)
 		s.drain()
-		got, err := s.books().Get(context.Background(), b)
+		got, err := s.books().Get(s.ctx, b)
 		if err != nil {
 			return fmt.Errorf("after execution %s: %w", id, err)
 		}
@@ -74,7 +73,7 @@ func (s *sim) finish(b etl.Batch, req etl.Request) error {
 
 // rows of a bound part's objects.
 func (s *sim) lines(kind etl.ObjectKind, b etl.Batch, bind etl.Binding, part int) ([][]byte, error) {
-	obj, err := s.stage.Get(context.Background(), etl.StageKey(kind, b, bind, part))
+	obj, err := s.stage.Get(s.ctx, etl.StageKey(kind, b, bind, part))
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +120,7 @@ func (s *sim) judgeBatch(b etl.Batch, got ledger.Batch) error {
 
 // landedRecords reads the records of an extraction from its raw parts.
 func (s *sim) landedRecords(b etl.Batch, extraction int) (snapshot.Manifest, []record, error) {
-	ctx := context.Background()
+	ctx := s.ctx
 	m, err := snapshot.ReadManifest(ctx, s.raw, b, extraction)
 	if err != nil {
 		return m, nil, err
@@ -173,7 +172,7 @@ func (s *sim) judgeTable() error {
 		take(it)
 	}
 	for _, b := range s.slots {
-		got, err := s.books().Get(context.Background(), b)
+		got, err := s.books().Get(s.ctx, b)
 		if err != nil {
 			return err
 		}
@@ -219,7 +218,7 @@ func (s *sim) judgeRows(b etl.Batch, got ledger.Batch) error {
 		if !ok {
 			continue // quarantined
 		}
-		row, err := s.target.Get(context.Background(), store.Key{PK: r.ID})
+		row, err := s.target.Get(s.ctx, store.Key{PK: r.ID})
 		if err != nil {
 			return fmt.Errorf("record %+v of %s: %w", r, b, err)
 		}

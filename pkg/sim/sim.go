@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -41,25 +40,32 @@ type Report struct {
 	Trace   uint64         // over all calls and fates in their order
 }
 
-// Run runs the seed's schedule. It must be called in a synctest bubble, whose clock it takes for the time; quiet is
-// synctest.Wait. An error says which promise is broken.
-func Run(seed uint64, quiet func()) (Report, error) {
-	s := newSim(seed, quiet)
-	s.storm()
+// Bubble is a synctest bubble, in which a run must be called.
+type Bubble struct {
+	Quiet func()              // synctest.Wait
+	Now   func() time.Time    // time.Now
+	Sleep func(time.Duration) // time.Sleep
+}
+
+// Run runs the seed's schedule. An error says which promise is broken.
+func Run(ctx context.Context, seed uint64, b Bubble) (Report, error) {
+	s := newSim(ctx, seed, b)
+	s.storm() //nolint:contextcheck // an actor has a context of its own, below that of the run
 	s.calm = true
-	s.drain()
+	s.drain() //nolint:contextcheck // likewise
 	if err := errors.Join(s.broken...); err != nil {
 		return s.report, err
 	}
-	return s.report, s.settle()
+	return s.report, s.settle() //nolint:contextcheck // likewise
 }
 
 // sim is one run.
 type sim struct {
-	seed  uint64
-	rnd   *rand.Rand // the scheduler's own
-	quiet func()
-	calm  bool // no more faults
+	Bubble
+	ctx  context.Context //nolint:containedctx // of the whole run
+	seed uint64
+	rnd  *rand.Rand // the scheduler's own
+	calm bool       // no more faults
 
 	raw, stage     *mem.Objects
 	ledger, target *mem.Table
@@ -99,10 +105,10 @@ type history struct {
 
 const slots = 3
 
-func newSim(seed uint64, quiet func()) *sim {
+func newSim(ctx context.Context, seed uint64, b Bubble) *sim {
 	rnd := rand.New(rand.NewPCG(seed, 0x0a11))
 	s := &sim{
-		seed: seed, rnd: rnd, quiet: quiet,
+		Bubble: b, ctx: ctx, seed: seed, rnd: rnd,
 		raw: mem.NewObjects(), stage: mem.NewObjects(),
 		ledger: mem.NewTable(ledger.Schema()), target: mem.NewTable(store.Schema{Name: "orders"}),
 		revision: 1, live: map[string]ledger.Liveness{}, histories: map[string]*history{}, bindings: map[string]map[string]bool{},
@@ -123,7 +129,7 @@ func newSim(seed uint64, quiet func()) *sim {
 		}
 		s.files = append(s.files, p)
 	}
-	first := time.Now().UTC().Truncate(time.Hour).Add(-24 * time.Hour)
+	first := b.Now().UTC().Truncate(time.Hour).Add(-24 * time.Hour)
 	for n := range slots {
 		s.slots = append(s.slots, etl.Batch{Pipeline: "orders", Slot: first.Add(time.Duration(n) * time.Hour)})
 	}
@@ -172,7 +178,7 @@ target: {table: orders}
 func (s *sim) storm() {
 	intents := 5 + s.rnd.IntN(8)
 	for intents > 0 || s.busy() {
-		s.quiet()
+		s.Quiet()
 		s.bury()
 		switch p := s.rnd.Float64(); {
 		case intents > 0 && (p < 0.01 || !s.busy()):
@@ -195,7 +201,7 @@ func (s *sim) storm() {
 // drain lets everything that is under way come to its end.
 func (s *sim) drain() {
 	for s.busy() || len(s.events) > 0 {
-		s.quiet()
+		s.Quiet()
 		s.bury()
 		if len(s.events) > 0 {
 			s.deliver()
@@ -330,7 +336,7 @@ func (s *sim) actor(name string) *actor {
 	s.running++
 	s.actors++
 	a := &actor{sim: s, name: name, number: s.actors}
-	a.ctx, a.kill = context.WithCancel(context.Background())
+	a.ctx, a.kill = context.WithCancel(s.ctx)
 	return a
 }
 
@@ -444,9 +450,7 @@ func (a *actor) runner() *runner.Runner {
 			if a.gone() {
 				return nil, errDead // Step Functions calls no function for an execution that has ended
 			}
-			id := fnv.New64a()
-			fmt.Fprintf(id, "%s %s", name, payload)
-			return h(context.WithValue(ctx, invocation{}, id.Sum64()), payload)
+			return h(context.WithValue(ctx, invocation{}, hash(name, string(payload))), payload)
 		}
 	}
 	return &runner.Runner{Handlers: handlers, History: a, Timeout: a.odds.timeout, Rand: func() float64 { return 0.5 }, RequestID: a.requestID}
@@ -474,9 +478,7 @@ func (a *actor) Append(_ context.Context, execution string, e asl.Event) error {
 	if a.gone() {
 		return errDead
 	}
-	h := fnv.New64a()
-	fmt.Fprint(h, a.seed, a.number, e.Type, e.State, e.Time.UnixNano())
-	odds := float64(h.Sum64()%100_000) / 100_000
+	odds := float64(hash(a.seed, a.number, e.Type, e.State, e.Time.UnixNano())%100_000) / 100_000
 	if a.calm || e.Path != "" { // iterations record in no order that a seed could give
 		odds = 0.5
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/onceload/onceload/pkg/sim"
 )
@@ -20,7 +21,9 @@ var (
 )
 
 func run(t *testing.T, n uint64) (report sim.Report, err error) {
-	synctest.Test(t, func(*testing.T) { report, err = sim.Run(n, synctest.Wait) })
+	synctest.Test(t, func(t *testing.T) {
+		report, err = sim.Run(t.Context(), n, sim.Bubble{Quiet: synctest.Wait, Now: time.Now, Sleep: time.Sleep})
+	})
 	return report, err
 }
 
