@@ -155,6 +155,9 @@ func (c *command) run(ctx context.Context) error {
 		if c.on != "" && c.on != "aws" {
 			return etl.Errorf(etl.Usage, "--on %s: there is only --on aws; without it the stores are in --home", c.on)
 		}
+		if c.slot == "" && f.Changed("slot") {
+			return etl.Errorf(etl.Usage, "--slot is empty: leave it out for the last closed slot")
+		}
 		if k.args >= 0 && len(args) != k.args {
 			return etl.Errorf(etl.Usage, "%s takes %d argument(s), not %d", k.name, k.args, len(args))
 		}

@@ -90,6 +90,9 @@ func TestBadSources(t *testing.T) {
 			etl.SourceMalformed, etl.StageExtract, 1, 3, `empty|no body`},
 		{"a body cut short", "", func(t *testing.T) (string, *atomic.Int64) { return cut(t), nil },
 			etl.SourceUnavailable, etl.StageExtract, 4, 0, `cut after 24 bytes`},
+		{"a part of an answer", "", func(t *testing.T) (string, *atomic.Int64) {
+			return answers(t, 206, jsonType, `{"data":[{"id":1}]}`)
+		}, etl.SourceMalformed, etl.StageExtract, 1, 3, `206.*no part was asked for`},
 		{"half a body", "", func(t *testing.T) (string, *atomic.Int64) { return answers(t, 200, jsonType, `{"data":[{"id":1},`) },
 			etl.SourceMalformed, etl.StageExtract, 1, 3, `1:19|offset 18`},
 		{"no array", "", func(t *testing.T) (string, *atomic.Int64) { return answers(t, 200, jsonType, `{"rows":[]}`) },
@@ -276,6 +279,22 @@ func TestRedrive(t *testing.T) {
 			t.Error("the table changed")
 		}
 	})
+	t.Run("another failure", func(t *testing.T) {
+		t.Parallel()
+		url, _ := answers(t, 404, "text/plain", "nothing here")
+		h := newHome(t)
+		file := h.file("shop.yaml", fmt.Sprintf(shop, ""))
+		r := h.run(1, file, "--slot", slot, "--source", url)
+		if r.Failure.Kind != etl.SourceRejected {
+			t.Fatalf("%+v", r.Failure)
+		}
+		// The slot no longer begins an interval: that is what the redrive fails of, not what the run failed of.
+		h.file("shop.yaml", strings.Replace(fmt.Sprintf(shop, ""), "every: 1h", "every: 1d", 1))
+		r = h.report(2, "redrive", r.BatchID)
+		if r.Failure.Kind != etl.Usage || !strings.Contains(r.Failure.Message, "interval of 1d") {
+			t.Errorf("redriven: %+v", r.Failure)
+		}
+	})
 	t.Run("completed", func(t *testing.T) {
 		t.Parallel()
 		url, calls := answers(t, 200, "application/json", `{"data":[{"id":1}]}`)
@@ -302,6 +321,8 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"run", "orders", "--slot", "yesterday"}, "slot"},
 		{[]string{"run", "orders", "--slot", "2026-01-05T10:30:00Z"}, "begins at 2026-01-05T10:00:00Z"},
 		{[]string{"run", "orders", "--sloot", "x"}, "sloot"},
+		{[]string{"run", "orders", "--slot", ""}, "--slot is empty"},
+		{[]string{"run", "orders", "--slot", "2026-01-05T10:00:00.000000001Z"}, "slot 2026-01-05T10:00:00.000000001Z does not"},
 		{[]string{"run", "orders", "--slot", "2999-01-05T10:00:00Z"}, "closes at 2999-01-05T11:00:00Z"},
 		{[]string{"run", "orders", "--source", "nonsense"}, "source"},
 		{[]string{"show", "orders"}, "pipeline>/<slot>"},

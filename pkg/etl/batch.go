@@ -155,7 +155,7 @@ func (s Schedule) Window(slot time.Time) Window {
 func (s Schedule) CheckSlot(t time.Time) error {
 	if f := s.Floor(t); !f.Equal(t) {
 		return Errorf(Usage, "slot %s does not begin an interval of %s: the one that holds it begins at %s",
-			t.UTC().Format(time.RFC3339), FormatSpan(s.Every), f.Format(time.RFC3339))
+			FormatTime(t), FormatSpan(s.Every), f.Format(time.RFC3339))
 	}
 	if w := (Window{Start: t, End: t.Add(s.Every)}); w.Start.UTC().Year() < 1970 || w.End.UTC().Year() > 9999 {
 		return Errorf(Usage, "slot %s: it must lie in the years 1970 to 9999, its end included", t.UTC().Format(time.RFC3339))

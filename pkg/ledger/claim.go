@@ -98,7 +98,7 @@ func (l *Ledger) Claim(ctx context.Context, r ClaimRequest) (Claim, error) {
 			return nil, "", nil
 		}
 		if !r.Refetch && !r.Reprocess && !cur.Reload && !cur.Window.Equal(r.Window) {
-			return nil, "", etl.Errorf(etl.WindowChanged, "its extraction asks for %s, the pipeline file now gives it %s: restore every and lookback, or run with --refetch",
+			return nil, "", etl.Errorf(etl.WindowChanged, "its extraction asks for %s, the pipeline file now gives it %s: restore every and lookback, or reprocess it with --refetch",
 				cur.Window, r.Window)
 		}
 		next := cur.clone()

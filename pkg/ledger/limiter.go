@@ -23,7 +23,7 @@ const (
 	openFor    = time.Minute      // from the last failure to the probe
 	probeFor   = 90 * time.Second // longer than any attempt: a probe not heard of by then is lost
 	rowEnds    = 5 * time.Minute  // a failure this long after the last one begins a new row
-	maxHold    = time.Hour        // a source's demand to wait holds everyone up no longer: then it is asked again
+	maxHold    = time.Hour        // a longer demand to wait holds nobody else up: it may be nonsense, and each asks for itself
 	freshFor   = time.Second      // how long an invocation goes by what it read of the shared state
 	limitsHold = 5 * time.Minute  // how long after a lease its limits count as in use
 	maxSkew    = 5 * time.Second  // how far ahead of ours another machine's clock is believed to be
@@ -314,7 +314,7 @@ func (l *Limiter) Observe(ctx context.Context, kind etl.Kind, demand time.Durati
 
 // judge writes into s what the end of a request makes of it.
 func (l *Limiter) judge(s *sharedLimits, kind etl.Kind, demand time.Duration, now time.Time) {
-	if until := now.Add(min(demand, maxHold)); demand > 0 && until.Sub(s.Hold) >= time.Second {
+	if until := now.Add(demand); demand > 0 && demand <= maxHold && until.Sub(s.Hold) >= time.Second {
 		s.Hold = until
 	}
 	up := kind != etl.SourceUnavailable // whatever else it answered

@@ -85,7 +85,7 @@ func Open(ctx context.Context, o Options) (_ *Home, err error) {
 	if h.history, err = openHistory(ctx, h.db.SQL()); err != nil {
 		return nil, err
 	}
-	h.locks = &locks{dir: filepath.Join(o.Dir, "locks"), history: h.history}
+	h.locks = &locks{dir: filepath.Join(o.Dir, "locks"), history: h.history, shared: o.OnAWS}
 	return h, nil
 }
 

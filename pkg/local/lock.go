@@ -19,6 +19,7 @@ import (
 type locks struct {
 	dir     string
 	history *history
+	shared  bool // the ledger is shared with other homes and with deployed executions
 }
 
 func (l *locks) path(execution string) string {
@@ -80,6 +81,9 @@ func (l *locks) Alive(ctx context.Context, execution string) (ledger.Liveness, e
 	_, known, err := l.history.origin(ctx, execution)
 	if err != nil {
 		return 0, err
+	}
+	if !known && l.shared {
+		return 0, etl.Errorf(etl.StoreUnavailable, "execution %s did not begin in this home, so it cannot be told here whether it still runs: let it end, or stop it where it runs and redrive it there", execution)
 	}
 	if !known {
 		return ledger.Unknown, nil

@@ -64,7 +64,7 @@ func (h *Home) run(ctx context.Context, from origin, req etl.Request) (report le
 	if err != nil {
 		return report, err
 	}
-	return h.report(ctx, b, id, res)
+	return h.report(ctx, b, id, "", res)
 }
 
 // absolute makes a path that outlives the working directory.
@@ -80,8 +80,9 @@ func absolute(o origin) (origin, error) {
 	return o, nil
 }
 
-// report says how an execution ended. The ledger is asked even after an interruption.
-func (h *Home) report(ctx context.Context, b etl.Batch, id string, res asl.Result) (ledger.Report, error) {
+// report says how an execution ended, by what it says itself and then by the ledger, which another execution may have
+// written since; earlier is the id of the failure that stood there before. The ledger is asked even after an interruption.
+func (h *Home) report(ctx context.Context, b etl.Batch, id, earlier string, res asl.Result) (ledger.Report, error) {
 	batch, err := h.ledger.Get(context.WithoutCancel(ctx), b)
 	if errors.Is(err, store.ErrNotFound) {
 		batch, err = ledger.Batch{ID: b.String()}, nil
@@ -93,18 +94,26 @@ func (h *Home) report(ctx context.Context, b etl.Batch, id string, res asl.Resul
 	switch res.Status {
 	case asl.Succeeded:
 		var out struct {
-			Extract etl.Progress `json:"extract"`
+			Extract etl.Progress     `json:"extract"`
+			Settle  etl.SettleOutput `json:"settle"`
 		}
 		if err := json.Unmarshal(res.Output, &out); err != nil {
 			return r, etl.Errorf(etl.Internal, "output of %s: %w", id, err)
 		}
-		if out.Extract.Status == etl.StatusBusy {
-			r.Failure = failure(etl.Busy, etl.StageExtract, fmt.Sprintf("execution %s owns %s and is still running", batch.Owner, b))
+		switch {
+		case out.Settle.Status == etl.StatusCompleted:
+			return ledger.Report{BatchID: b.String(), State: ledger.StateCompleted, Counts: out.Settle.Counts,
+				Retries: out.Extract.Retries, WaitedMS: out.Extract.WaitedMS}, nil
+		case out.Extract.Status == etl.StatusBusy:
+			r.State = ledger.StateRunning
+			r.Failure = failure(etl.Busy, etl.StageExtract, fmt.Sprintf("another execution owned %s and was still running", b))
+		default:
+			r.State, r.Failure = ledger.StateCompleted, nil
 		}
 	case asl.Aborted:
 		r.Failure = failure(etl.Interrupted, batch.Stage, fmt.Sprintf("interrupted in %s", res.State))
 	default:
-		if r.Failure == nil || batch.Failure == nil || batch.Failure.Execution != id {
+		if r.Failure == nil || batch.Failure == nil || batch.Failure.Execution != id || batch.Failure.ID == earlier {
 			r.Failure = failureOf(res)
 		}
 	}
@@ -144,10 +153,25 @@ func (h *Home) Redrive(ctx context.Context, b etl.Batch) (report ledger.Report, 
 	if err != nil {
 		return report, err
 	}
+	id := v.Batch.Owner
+	release, err := h.locks.hold(id)
+	if err != nil && v.Batch.State == ledger.StateCompleted {
+		return v.Batch.Report(), nil
+	}
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	// Only under the lock does it stand still: the execution may have ended meanwhile, or lost the batch.
+	if v, err = h.Show(ctx, b); err != nil {
+		return report, err
+	}
 	if v.Batch.State == ledger.StateCompleted {
 		return v.Batch.Report(), nil
 	}
-	id := v.Batch.Owner
+	if v.Batch.Owner != id {
+		return report, etl.Errorf(etl.Busy, "execution %s took %s over just now", v.Batch.Owner, b)
+	}
 	from, known, err := h.history.origin(ctx, id)
 	if err != nil {
 		return report, err
@@ -162,16 +186,15 @@ func (h *Home) Redrive(ctx context.Context, b etl.Batch) (report ledger.Report, 
 	if err != nil {
 		return report, err
 	}
-	release, err := h.locks.hold(id)
-	if err != nil {
-		return report, err
+	earlier := ""
+	if v.Batch.Failure != nil {
+		earlier = v.Batch.Failure.ID
 	}
-	defer func() { err = errors.Join(err, release()) }()
 	res, err := h.redrive(ctx, p, id)
 	if err != nil {
 		return report, err
 	}
-	return h.report(ctx, b, id, res)
+	return h.report(ctx, b, id, earlier, res)
 }
 
 // redrive redrives an execution, and once more if all it did was to raise the failure it had died of: a death between a

@@ -474,12 +474,20 @@ func (r *reader) checkTarget() {
 // same limits everywhere. A pipeline without limits takes no part in the latter. The error is as that of [Parse].
 func CheckTogether(pipelines []*Pipeline) error {
 	var faults Faults
-	named, budgets := map[string]*Pipeline{}, map[string]*Pipeline{}
+	named, budgets, tables := map[string]*Pipeline{}, map[string]*Pipeline{}, map[string]*Pipeline{}
 	for _, p := range pipelines {
 		if first, again := named[p.Name]; again {
 			faults = append(faults, Fault{p.File, 1, 1, "pipeline", fmt.Sprintf("%s has a pipeline %s too", first.File, p.Name), "another name"})
 		} else {
 			named[p.Name] = p
+		}
+		table := strings.ToLower(p.Target.Table) // SQLite does not tell cases apart
+		if first, again := tables[table]; again {
+			for _, what := range sharing(first, p) {
+				faults = append(faults, Fault{p.File, 1, 1, "target.table", fmt.Sprintf("%s loads into the table %s too, with another %s", first.File, first.Target.Table, what), "a table of its own, or the same " + what + ","})
+			}
+		} else {
+			tables[table] = p
 		}
 		b := p.Source.Budget
 		if b.Rate == 0 && b.Daily == 0 {
@@ -493,4 +501,28 @@ func CheckTogether(pipelines []*Pipeline) error {
 		}
 	}
 	return faults.err()
+}
+
+// sharing says in what two pipelines differ that must be equal where they load into one table: rows find each other by
+// their keys, and win by ranks that only compare if their versions are of one kind.
+func sharing(a, b *Pipeline) []string {
+	var out []string
+	if a.Target.Table != b.Target.Table {
+		out = append(out, "spelling")
+	}
+	if (len(a.Target.Sort) > 0) != (len(b.Target.Sort) > 0) {
+		out = append(out, "sort key")
+	}
+	kind := func(p *Pipeline) string {
+		for _, f := range p.Contract.Fields {
+			if f.Name == p.Contract.Version {
+				return f.Type
+			}
+		}
+		return ""
+	}
+	if kind(a) != kind(b) {
+		out = append(out, "type of version")
+	}
+	return out
 }

@@ -128,6 +128,15 @@ func TestCheckTogether(t *testing.T) {
 		}
 		return p
 	}
+	of := func(t *testing.T, old, with string) *pipeline.Pipeline {
+		t.Helper()
+		text := strings.NewReplacer("pipeline: orders", "pipeline: b", "checks: {min_records: 1}\n", "").Replace(sound)
+		p, err := pipeline.Parse("b.yaml", []byte(strings.Replace(text, old, with, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
 	shared := parse("a.yaml", "a", "{rate: 10/s}")
 	for _, c := range []struct {
 		name  string
@@ -139,6 +148,10 @@ func TestCheckTogether(t *testing.T) {
 		{"no limits", parse("b.yaml", "b", "{}"), ""},
 		{"other limits under the host's name", parse("b.yaml", "b", "{rate: 5/s}"),
 			"b.yaml:8:3: source.budget: a.yaml gives the budget api.example.com other limits; write the same limits, or another name, instead"},
+		{"one table, other keys", of(t, "target: {table: orders}", "target: {table: orders, partition: [shop], sort: [id]}"), "b.yaml:1:1: target.table: a.yaml loads into the table orders too, with another sort key; write a table of its own, or the same sort key, instead"},
+		{"one table, other versions", of(t, "  version: updated\n", ""), "b.yaml:1:1: target.table: a.yaml loads into the table orders too, with another type of version; write a table of its own, or the same type of version, instead"},
+		{"one table in SQLite alone", of(t, "target: {table: orders}", "target: {table: Orders}"), "b.yaml:1:1: target.table: a.yaml loads into the table orders too, with another spelling; write a table of its own, or the same spelling, instead"},
+		{"one table, all the same", of(t, "", ""), ""},
 		{"one name twice", parse("b.yaml", "a", "{name: b}"), "b.yaml:1:1: pipeline: a.yaml has a pipeline a too; write another name instead"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -243,6 +243,9 @@ func (c *Client) page(ctx context.Context, cancel context.CancelCauseFunc, k cal
 	if f != nil {
 		return Page{}, f
 	}
+	if resp.StatusCode == http.StatusPartialContent {
+		return Page{}, c.malformed(k, resp, body, errors.New("it says that it is a part of the answer, and no part was asked for"))
+	}
 	if c.expired(r, resp.StatusCode, body) {
 		return Page{}, c.cursorExpired(k, r, resp.StatusCode)
 	}

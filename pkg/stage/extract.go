@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceload/onceload/pkg/contract"
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/pipeline"
@@ -34,7 +35,7 @@ type Extract struct{ *core }
 // Run claims, goes on after the last landed page, and stops with landed, or more or wait before its time is up. Statuses:
 // busy (another live execution has the batch), done (it is completed, and the request asks for nothing more).
 func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, error) {
-	p, _, err := s.compile(in.Request.Pipeline)
+	p, k, err := s.compile(in.Request.Pipeline)
 	if err != nil {
 		return etl.Progress{}, err
 	}
@@ -49,6 +50,11 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 		// An execution that lost its batch must not claim it a second time: its request has taken effect.
 		if _, err := s.Ledger.Owned(ctx, ledger.Owner{Batch: b, Execution: in.Execution, Fence: in.Progress.Fence}); err != nil {
 			return etl.Progress{}, fmt.Errorf("extract %s: %w", b, err)
+		}
+	}
+	if in.Request.Reload {
+		if err := s.reloadable(ctx, p, k, b); err != nil {
+			return etl.Progress{}, err
 		}
 	}
 	claim, err := s.Ledger.Claim(ctx, ledger.ClaimRequest{
@@ -81,6 +87,34 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 	}
 	e := &extraction{core: s.core, p: p, client: client, owner: claim.Owner, window: claim.Batch.Window, out: out}
 	return e.run(ctx)
+}
+
+// reloadable says why the rows that a batch is bound to do not fit the file's target any more, or nil. It is asked before
+// the claim: a completed batch must not be opened for a load that cannot end.
+func (s *Extract) reloadable(ctx context.Context, p *pipeline.Pipeline, k *contract.Contract, b etl.Batch) error {
+	cur, err := s.Ledger.Get(ctx, b)
+	if errors.Is(err, store.ErrNotFound) || err == nil && cur.Binding == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	bound, err := s.Ledger.Bound(ctx, p.Name)
+	if err != nil {
+		return fmt.Errorf("revisions of %s: %w", p.Name, err)
+	}
+	for _, r := range bound {
+		if r.Revision != cur.Binding.Revision.Contract {
+			continue
+		}
+		for _, name := range contract.DiffSpecs(r.Spec, k.Spec()) {
+			if name == "key" || name == "partition" || name == "sort" {
+				return etl.Errorf(etl.ContractChanged, "%s: the rows of %s are bound under revision %d, whose %s was another: they do not fit the table any more; reprocess the batch instead",
+					p.File, b, r.Revision, name)
+			}
+		}
+	}
+	return nil
 }
 
 // host names the source for people.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -44,6 +45,9 @@ func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error
 		return etl.GateOutput{}, err
 	}
 	m, err := snapshot.ReadManifest(ctx, s.Raw, o.Batch, b.Extraction)
+	if errors.Is(err, store.ErrNotFound) {
+		err = etl.Errorf(etl.RecordsLost, "its manifest is gone from the raw bucket: %w", err)
+	}
 	if err != nil {
 		return etl.GateOutput{}, fmt.Errorf("gate %s: %w", o.Batch, err)
 	}
@@ -217,6 +221,12 @@ func (s *Gate) compareRevision(ctx context.Context, p *pipeline.Pipeline, mine l
 	bound, err := s.Ledger.Bound(ctx, p.Name)
 	if err != nil {
 		return fmt.Errorf("revisions of %s: %w", p.Name, err)
+	}
+	for _, r := range bound {
+		if r.Epoch > mine.Epoch {
+			return etl.Errorf(etl.ContractChanged, "%s: revision %d loaded rows under epoch %d, which win over all of epoch %d: raise contract.revision above %d and set contract.epoch to %d",
+				p.File, r.Revision, r.Epoch, mine.Epoch, bound[len(bound)-1].Revision, r.Epoch)
+		}
 	}
 	for _, r := range bound {
 		if r.Revision == mine.Revision {

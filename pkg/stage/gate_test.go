@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/store"
 )
 
@@ -194,4 +196,63 @@ func TestFenced(t *testing.T) {
 	p.Extraction = 2
 	_, err = r.gate(p, 0)
 	wantKind(t, err, etl.Superseded, "at extraction 1, not 2")
+}
+
+// TestGateEpoch: a file that goes back to a lower epoch, even under a revision that is bound, would lose every row. B5
+func TestGateEpoch(t *testing.T) {
+	r := newRig(t, rigFile, many(1))
+	p, g := r.bound()
+	must(t, r.load(p, g))
+	_, err := r.settle(p, g)
+	must(t, err)
+	next := func(file string) error {
+		r.swap(file)
+		r.batch.Slot = r.batch.Slot.Add(-time.Hour)
+		_, err := r.gate(r.landed(), 0)
+		return err
+	}
+	must(t, next(strings.Replace(rigFile, "revision: 1", "revision: 2\n  epoch: 2", 1)))
+	wantKind(t, next(rigFile), etl.ContractChanged, "epoch 2", "raise contract.revision above 2")
+}
+
+// TestRawGone: what landed and is gone is a loss, and says how to fetch it anew. R16
+func TestRawGone(t *testing.T) {
+	r := newRig(t, rigFile, many(1), many(2))
+	p, err := r.extract()
+	must(t, err)
+	r.raw.Delete(etl.RawPartKey(r.batch, 1, 1))
+	_, err = r.Transform.Run(t.Context(), etl.RangeInput{Execution: r.execution, Batch: p.Batch, Fence: p.Fence, Extraction: 1, Range: etl.Range{First: 1, Last: 1}})
+	wantKind(t, err, etl.RecordsLost, "part 1", "gone")
+	r.raw.Delete(etl.ManifestKey(r.batch, 1))
+	_, err = r.gate(p, 0)
+	wantKind(t, err, etl.RecordsLost, "manifest is gone")
+	if hint := etl.RecordsLost.Info().Hint; !strings.Contains(hint, "reprocess <batch> --refetch") {
+		t.Errorf("hint %q", hint)
+	}
+}
+
+// TestReloadOfAnotherShape: rows that do not fit the table any more are not reloaded, and the batch stays completed.
+func TestReloadOfAnotherShape(t *testing.T) {
+	r := newRig(t, rigFile, many(2))
+	p, g := r.bound()
+	must(t, r.load(p, g))
+	_, err := r.settle(p, g)
+	must(t, err)
+	reload := func(file string) error {
+		r.swap(file)
+		r.execution += "+"
+		in := etl.ExtractInput{Execution: r.execution, Request: r.request()}
+		in.Request.Reload = true
+		_, err := r.Extract.Run(t.Context(), in)
+		return err
+	}
+	shape := strings.NewReplacer("revision: 1", "revision: 2", "key: [id]", "key: [id, text]", "text: {type: string}", "text: {type: string, required: true}",
+		"target: {table: rows}", "target: {table: rows, partition: [id], sort: [text]}").Replace(rigFile)
+	wantKind(t, reload(shape), etl.ContractChanged, "reprocess the batch")
+	b, err := r.ledger.Get(t.Context(), r.batch)
+	must(t, err)
+	if b.State != ledger.StateCompleted {
+		t.Errorf("%s", b.State)
+	}
+	must(t, reload(strings.Replace(rigFile, "revision: 1", "revision: 2", 1)))
 }

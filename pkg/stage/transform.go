@@ -84,6 +84,9 @@ func (s *Transform) Part(ctx context.Context, p *pipeline.Pipeline, k *contract.
 // make transforms a part whatever is there.
 func (s *Transform) make(ctx context.Context, p *pipeline.Pipeline, k *contract.Contract, b etl.Batch, bind etl.Binding, part int) error {
 	made, err := s.transform(ctx, p, k, b, bind, part)
+	if errors.Is(err, store.ErrNotFound) {
+		err = etl.Errorf(etl.RecordsLost, "what landed is gone from the raw bucket: %w", err)
+	}
 	if err != nil {
 		return fmt.Errorf("transform part %d of %s: %w", part, b, err)
 	}

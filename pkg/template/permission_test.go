@@ -68,6 +68,9 @@ func newWorld(t *testing.T) *world {
 			if err != nil {
 				return nil, err
 			}
+			// Every check that reads something is on, whatever the files that ship declare.
+			ratio := 0.5
+			p.Checks.MaxDuplicateRatio = &ratio
 			return source.Rebase(p, w.api)
 		},
 		Liveness: w, Alerts: w, Secrets: w, Executions: w,
