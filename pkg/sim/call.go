@@ -116,7 +116,11 @@ func (s *sim) step() {
 		}
 	}
 	s.note(p.name, f.String())
-	s.Sleep(time.Duration(s.rnd.Int64N(int64(s.odds.tick))))
+	tick := s.odds.tick
+	if s.calm {
+		tick = time.Millisecond
+	}
+	s.Sleep(time.Duration(s.rnd.Int64N(int64(tick))))
 	s.Quiet()
 	s.mu.Lock()
 	waits := p.actor != nil
