@@ -1,7 +1,6 @@
 package cloud
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,20 +15,16 @@ import (
 // attributes is what a DynamoDB item holds.
 type attributes = map[string]types.AttributeValue
 
-// fromItem writes a checked item as attributes. An empty rank is left out.
+// fromItem writes a checked item, whose Doc is in canonical form, as attributes. An empty rank is left out.
 func fromItem(item store.Item) (attributes, error) {
-	d := json.NewDecoder(bytes.NewReader(item.Doc))
-	d.UseNumber()
-	var doc map[string]any
-	if err := d.Decode(&doc); err != nil {
-		return nil, err
+	out := make(attributes, 16)
+	d := doc{text: string(item.Doc)}
+	if err := d.members(out); err != nil {
+		return nil, fmt.Errorf("item %s: %w", item.Name(), err)
 	}
-	out := make(attributes, len(doc)+3)
-	for name, v := range doc {
-		out[name] = fromJSON(v)
-	}
-	for name, v := range fromKey(item.Key) {
-		out[name] = v
+	out[store.PKName] = text(item.PK)
+	if item.SK != "" {
+		out[store.SKName] = text(item.SK)
 	}
 	if item.Rank != "" {
 		out[store.RankName] = text(item.Rank)
@@ -47,29 +42,85 @@ func fromKey(k store.Key) attributes {
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
-// fromJSON writes a decoded value in DynamoDB's own types.
-func fromJSON(v any) types.AttributeValue {
-	switch v := v.(type) {
-	case string:
-		return text(v)
-	case json.Number:
-		return &types.AttributeValueMemberN{Value: v.String()}
-	case bool:
-		return &types.AttributeValueMemberBOOL{Value: v}
-	case []any:
-		list := make([]types.AttributeValue, len(v))
-		for i := range v {
-			list[i] = fromJSON(v[i])
+// doc reads canonical JSON, which has no blanks and no faults, into DynamoDB's own types. Its texts are parts of one string:
+// a row has many, and each write makes them anew.
+type doc struct {
+	text string
+	at   int
+}
+
+// members reads the object at hand.
+func (d *doc) members(into attributes) error {
+	for d.at++; d.text[d.at] != '}'; {
+		if d.text[d.at] == ',' {
+			d.at++
 		}
-		return &types.AttributeValueMemberL{Value: list}
-	case map[string]any:
-		m := make(attributes, len(v))
-		for name, member := range v {
-			m[name] = fromJSON(member)
+		name, err := d.string()
+		if err != nil {
+			return err
 		}
-		return &types.AttributeValueMemberM{Value: m}
+		d.at++ // the colon
+		if into[name], err = d.value(); err != nil {
+			return err
+		}
 	}
-	return &types.AttributeValueMemberNULL{Value: true}
+	d.at++
+	return nil
+}
+
+func (d *doc) value() (types.AttributeValue, error) {
+	switch d.text[d.at] {
+	case '"':
+		s, err := d.string()
+		return text(s), err
+	case '{':
+		m := attributes{}
+		err := d.members(m)
+		return &types.AttributeValueMemberM{Value: m}, err
+	case '[':
+		list := []types.AttributeValue{}
+		for d.at++; d.text[d.at] != ']'; {
+			if d.text[d.at] == ',' {
+				d.at++
+			}
+			v, err := d.value()
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		d.at++
+		return &types.AttributeValueMemberL{Value: list}, nil
+	}
+	from := d.at
+	for d.text[d.at] != ',' && d.text[d.at] != '}' && d.text[d.at] != ']' {
+		d.at++
+	}
+	switch word := d.text[from:d.at]; word {
+	case "true", "false":
+		return &types.AttributeValueMemberBOOL{Value: word == "true"}, nil
+	case "null":
+		return &types.AttributeValueMemberNULL{Value: true}, nil
+	default:
+		return &types.AttributeValueMemberN{Value: word}, nil
+	}
+}
+
+// string reads the string at hand. Few have escapes.
+func (d *doc) string() (s string, err error) {
+	from, escaped := d.at, false
+	for d.at++; d.text[d.at] != '"'; d.at++ {
+		if d.text[d.at] == '\\' {
+			d.at++
+			escaped = true
+		}
+	}
+	d.at++
+	if !escaped {
+		return d.text[from+1 : d.at-1], nil
+	}
+	err = json.Unmarshal([]byte(d.text[from:d.at]), &s)
+	return s, err
 }
 
 // keyAndRank reads what stands beside the document.

@@ -138,22 +138,22 @@ func TestWriteSpeed(t *testing.T) {
 		}
 		return nil
 	}
-	best := map[string]float64{}
-	for round := range 4 {
-		for name, run := range map[string]func(context.Context) error{"bare loop": bare, "loader": loader} {
+	// The processor is the bound: CPU for a write tells what a write costs also where other processes want it too.
+	least := map[string]float64{}
+	for round := range 6 {
+		for _, name := range [][]string{{"bare loop", "loader"}, {"loader", "bare loop"}}[round%2] {
 			began, used := time.Now(), cpu()
-			if err := run(t.Context()); err != nil {
+			if err := map[string]func(context.Context) error{"bare loop": bare, "loader": loader}[name](t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			took, burnt := time.Since(began), cpu()-used
-			rate := writes / took.Seconds()
-			if round > 0 {
-				best[name] = max(best[name], rate)
+			took, burnt := time.Since(began), float64((cpu()-used).Microseconds())/writes
+			t.Logf("%-9s  %6.0f writes/s, %5.1f µs of CPU a write", name, writes/took.Seconds(), burnt)
+			if round > 0 && (least[name] == 0 || burnt < least[name]) {
+				least[name] = burnt
 			}
-			t.Logf("%-9s  %6.0f writes/s, %4.0f µs of CPU a write", name, rate, float64(burnt.Microseconds())/writes)
 		}
 	}
-	ratio := best["loader"] / best["bare loop"]
+	ratio := least["bare loop"] / least["loader"]
 	t.Logf("loader / bare loop = %.2f", ratio)
 	if ratio < 0.9 {
 		t.Errorf("the loader reaches %.2f of the bare loop, want 0.9", ratio)
