@@ -142,7 +142,7 @@ func TestEventPathsAgree(t *testing.T) {
 		if want == nil {
 			want = got
 		}
-		if len(got) != 3 || !maps.Equal(got, want) {
+		if len(got) != 4 || !maps.Equal(got, want) {
 			t.Errorf("%v wrote %v, want %v", path, got, want)
 		}
 	}
