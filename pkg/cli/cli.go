@@ -202,6 +202,10 @@ func (c *command) exit(err error) int {
 		}
 		return kind.Info().Exit
 	}
+	if errors.As(err, new(pipeline.Faults)) {
+		fmt.Fprintln(c.Stderr, err) // a fault a line, each with its place in front, as editors and people expect
+		return kind.Info().Exit
+	}
 	fmt.Fprintf(c.Stderr, "onceload: %s\n%s: %s\n", err, kind, kind.Info().Hint)
 	return kind.Info().Exit
 }
@@ -226,7 +230,7 @@ func (c *command) terminal() bool {
 func (c *command) open(ctx context.Context, pipeline string, p *progress) (Operator, error) {
 	o := local.Options{
 		Dir: c.home, OnAWS: c.on == "aws", Pipeline: pipeline, Source: c.source, Lookup: c.Lookup,
-		Log: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Log: slog.New(logHandler{to: p}),
 		Now: c.Now, Sleep: c.Sleep, Rand: c.Rand, Watch: p.tick,
 	}
 	h, err := local.Open(ctx, o)

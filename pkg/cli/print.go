@@ -27,15 +27,22 @@ func printReport(w io.Writer, r ledger.Report) error {
 		}
 		fmt.Fprintf(&b, "  %s%s: %s\n  → %s\n", f.Kind, at, f.Message, f.Hint)
 	}
-	writeCounts(&b, r.Counts)
+	if r.Failure == nil || r.Counts.Pages > 0 {
+		writeCounts(&b, r.Counts)
+	}
 	if r.Retries > 0 {
-		fmt.Fprintf(&b, "  %s retries, %.1f s waited\n", number(int64(r.Retries)), float64(r.WaitedMS)/1000)
+		fmt.Fprintf(&b, "  %s made again, %.1f s waited\n", some(int64(r.Retries), "request"), float64(r.WaitedMS)/1000)
 	}
 	return printed(io.WriteString(w, b.String()))
 }
 
 func writeCounts(b *strings.Builder, c etl.Counts) {
-	fmt.Fprintf(b, "  %s pages, %s records: %s valid, %s quarantined\n", number(c.Pages), number(c.Records), number(c.Valid), number(c.Quarantined))
+	fmt.Fprintf(b, "  %s, %s", some(c.Pages, "page"), some(c.Records, "record"))
+	if c.Valid+c.Quarantined != c.Records {
+		b.WriteString(" landed\n") // a batch that has not come to its gate
+		return
+	}
+	fmt.Fprintf(b, ": %s valid, %s quarantined\n", number(c.Valid), number(c.Quarantined))
 	fmt.Fprintf(b, "  written %s (%s new, %s updated), %s unchanged, %s stale, %s duplicate\n",
 		number(c.Written), number(c.New), number(c.Updated), number(c.Unchanged), number(c.Stale), number(c.Duplicate))
 }
@@ -129,6 +136,14 @@ func printed(_ int, err error) error {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil
+}
+
+// some counts a thing.
+func some(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return number(n) + " " + thing + "s"
 }
 
 // number groups digits by threes.

@@ -157,7 +157,7 @@ func (p *progress) end() {
 		}
 		took := s.last.Sub(s.began)
 		fmt.Fprintf(&out, "%-9s  %s records in %s", s.name, number(s.records), took.Round(time.Millisecond))
-		if took > 0 {
+		if took >= 10*time.Millisecond {
 			fmt.Fprintf(&out, "  (%s records/s)", number(int64(float64(s.records)/took.Seconds())))
 		}
 		fmt.Fprintln(&out)
