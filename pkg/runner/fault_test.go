@@ -46,8 +46,7 @@ func TestEveryCall(t *testing.T) {
 	}
 	perOp := map[string]int{}
 	for _, op := range undisturbed.ops {
-		var name string
-		fmt.Sscan(op, &name)
+		name, _, _ := strings.Cut(op, " ")
 		perOp[name]++
 	}
 	t.Logf("%d store calls %v, %d events", calls, perOp, events)

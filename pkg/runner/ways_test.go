@@ -288,7 +288,6 @@ func TestWait(t *testing.T) {
 			w := newWorld(&throttling{shop(), c.refusals})
 			run := w.process(p)
 			began := w.clock.now()
-			slept := time.Duration(0)
 			res, err := run.start("x", request(slot(0)))
 			if c.fails {
 				wantFailed(t, res, err, etl.SourceThrottled)
@@ -298,7 +297,7 @@ func TestWait(t *testing.T) {
 			} else {
 				succeeded(t, res, err)
 			}
-			slept = w.clock.now().Sub(began)
+			slept := w.clock.now().Sub(began)
 			if got := w.statuses(t, "x", "Extract"); got["wait"] != c.waits {
 				t.Errorf("Extract: %v", got)
 			}
@@ -331,7 +330,10 @@ func (h *expiring) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		cursor = fmt.Sprintf("%d:0", h.first)
 	}
 	var run, page int
-	fmt.Sscanf(cursor, "%d:%d", &run, &page)
+	if _, err := fmt.Sscanf(cursor, "%d:%d", &run, &page); err != nil {
+		http.Error(rw, err.Error(), http.StatusBadRequest)
+		return
+	}
 	if page == 3 && h.left > 0 {
 		h.left--
 		rw.WriteHeader(http.StatusGone)

@@ -545,7 +545,10 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Unlock()
 	rec := httptest.NewRecorder()
 	cut := func() (cut bool) {
-		defer func() { cut = recover() == http.ErrAbortHandler }()
+		defer func() {
+			err, _ := recover().(error)
+			cut = errors.Is(err, http.ErrAbortHandler)
+		}()
 		p.api.ServeHTTP(rec, r)
 		return false
 	}()
