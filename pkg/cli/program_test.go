@@ -85,12 +85,16 @@ func (h *home) exec(args ...string) output {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	began := time.Now()
-	err := cmd.Run()
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	peak := watchPeak(cmd.Process.Pid)
+	err := cmd.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		h.t.Fatal(err)
 	}
-	return output{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String(), rss: maxRSS(cmd.ProcessState), took: time.Since(began),
+	return output{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String(), rss: peak(cmd.ProcessState), took: time.Since(began),
 		cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 }
 
