@@ -23,7 +23,7 @@ import (
 
 // Parts of answers.
 const (
-	landed = `{"status":"landed","batch":"orders/20261130T100000Z","fence":1,"extraction":1,"ranges":[{"first":0,"last":0}],"attempts":0,"idle":0,"restarts":0,`
+	landed = `{"status":"landed","batch":"orders/20261130T100000Z","fence":1,"extraction":1,"ranges":[{"first":0,"last":0}],"attempts":0,"idle":0,"calls":1,"restarts":0,`
 	counts = `"new":247,"updated":0,"unchanged":0,"stale":0,"duplicate":1`
 )
 

@@ -120,6 +120,7 @@ type Progress struct {
 	ResumeAt   string  `json:"resume_at,omitempty"`  // with wait: RFC 3339 UTC
 	Attempts   int     `json:"attempts"`             // tries of the request that is under way
 	Idle       int     `json:"idle"`                 // calls in a row that landed nothing
+	Calls      int     `json:"calls"`                // of this execution so far
 	Restarts   int     `json:"restarts"`             // extractions given up because their cursor expired
 	Retries    int     `json:"retries"`              // of this execution so far
 	WaitedMS   int64   `json:"waited_ms"`            // of this execution so far, inline and in Wait states

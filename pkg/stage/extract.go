@@ -25,6 +25,9 @@ import (
 const (
 	// maxRestarts bounds the extractions one execution gives up because their cursor expired.
 	maxRestarts = 3
+	// maxCalls bounds the calls of one execution: a call and its wait are some ten events of a history that may hold
+	// 25,000, and the maps behind need their share. An execution that passes that limit dies where no Catch sees it.
+	maxCalls = 1500
 	// maxIdle bounds the calls in a row that land no page.
 	maxIdle = 10
 )
@@ -80,6 +83,9 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 		// The bound objects are loaded as they are: nothing to extract or transform.
 		out.Status = etl.StatusLanded
 		return out, nil
+	}
+	if out.Calls++; out.Calls > maxCalls {
+		return out, etl.Errorf(etl.BatchTooLarge, "extract %s: %d calls of one execution did not reach the end; what landed is kept: run the batch again, and for the next ones use shorter slots or a longer retry.inline_wait", b, maxCalls)
 	}
 	client, err := s.source(ctx, p, in.Execution)
 	if err != nil {

@@ -214,3 +214,17 @@ func TestForeignPart(t *testing.T) {
 		t.Error("there is a manifest")
 	}
 }
+
+// TestExtractCalls: an extraction that waits and waits ends before the execution's history is full.
+func TestExtractCalls(t *testing.T) {
+	r := newRig(t, rigFile, many(1))
+	in := etl.ExtractInput{Execution: r.execution, Request: r.request(), Progress: etl.Progress{Calls: 1500}}
+	_, err := r.Extract.Run(t.Context(), in)
+	wantKind(t, err, etl.BatchTooLarge, "1500 calls", "run the batch again")
+	in.Progress.Calls = 1499
+	p, err := r.Extract.Run(t.Context(), in)
+	must(t, err)
+	if p.Status != etl.StatusLanded || p.Calls != 1500 {
+		t.Errorf("%+v", p)
+	}
+}
