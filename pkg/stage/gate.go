@@ -151,6 +151,8 @@ func (s *Gate) check(ctx context.Context, p *pipeline.Pipeline, b etl.Batch, bin
 		return etl.Errorf(etl.CheckFailed, "%s has %d records, checks.max_records allows %d", b, c.Records, *k.MaxRecords)
 	case p.Target.Atomic && c.Valid > store.MaxPutAllHigher:
 		return etl.Errorf(etl.BatchTooLarge, "%s has %d valid records: target.atomic loads at most %d; use shorter slots", b, c.Valid, store.MaxPutAllHigher)
+	case p.Target.Atomic && validBytes(parts) > store.MaxAllBytes:
+		return etl.Errorf(etl.BatchTooLarge, "%s has %d bytes of valid records: target.atomic loads at most %d; use shorter slots", b, validBytes(parts), store.MaxAllBytes)
 	}
 	if k.MaxDuplicateRatio != nil && c.Valid > 0 {
 		dup, err := s.duplicates(ctx, b, bind, parts)
@@ -165,6 +167,14 @@ func (s *Gate) check(ctx context.Context, p *pipeline.Pipeline, b etl.Batch, bin
 		return s.fresh(p, b, parts)
 	}
 	return nil
+}
+
+func validBytes(parts []ledger.TransformRecord) int64 {
+	sum := int64(0)
+	for _, t := range parts {
+		sum += t.ValidBytes
+	}
+	return sum
 }
 
 // fresh holds the newest version against checks.max_age, counted back from the end of the window: never from the clock of

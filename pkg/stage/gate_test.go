@@ -2,6 +2,7 @@ package stage_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,15 @@ import (
 	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/store"
 )
+
+// wide is n large records with different keys.
+func wide(n int) string {
+	var out []string
+	for i := range n {
+		out = append(out, rec(fmt.Sprint("wide", i), 1, strings.Repeat("x", 300_000)))
+	}
+	return strings.Join(out, ",")
+}
 
 // TestGateRules: where each rule begins to hold. R10, R24, R31
 func TestGateRules(t *testing.T) {
@@ -46,6 +56,7 @@ func TestGateRules(t *testing.T) {
 		{"too old", timed, "checks: {max_age: 1h}", []string{at("09:59:59.999999999Z")}, etl.CheckFailed, "checks.max_age wants one from 20261130100000000000000"},
 		{"the youngest counts", timed, "checks: {max_age: 1h}", []string{at("10:30:00Z"), at("09:00:00Z")}, "", ""},
 		{"atomic", rigFile, "atomic", []string{many(60), join(rec("a", 1, "x"), many(39))}, "", ""},
+		{"too large for atomic", rigFile, "atomic", []string{join(rec("a", 1, strings.Repeat("x", 300_000)), wide(13))}, etl.BatchTooLarge, "bytes of valid records: target.atomic loads at most 4194304"},
 		{"too many for atomic", rigFile, "atomic", []string{many(100), rec("a", 1, "x")}, etl.BatchTooLarge, "101 valid records: target.atomic loads at most 100"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
