@@ -1,19 +1,15 @@
 package stage
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/klauspost/compress/gzip"
 
 	"github.com/onceload/onceload/pkg/contract"
 	"github.com/onceload/onceload/pkg/etl"
@@ -450,37 +446,9 @@ func (l *load) ranks(ctx context.Context, items []store.Item) (map[store.Key]str
 // lines streams the part's valid lines and verifies their digest at the end.
 func (l *load) lines(ctx context.Context, rec ledger.TransformRecord, yield func([]byte) error) error {
 	key := etl.StageKey(etl.Valid, l.batch, l.bind, rec.Part)
-	obj, err := l.core.Stage.Get(ctx, key)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", key, err)
-	}
-	defer obj.Close()
-	gz, err := gzip.NewReader(obj)
-	if err != nil {
-		return etl.Errorf(etl.RecordsLost, "read %s: %w", key, err)
-	}
 	sum := sha256.New()
-	in := bufio.NewReaderSize(io.TeeReader(gz, sum), 64<<10)
-	var long []byte
-	for {
-		line, err := in.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			long = append(long, line...)
-			continue
-		}
-		if errors.Is(err, io.EOF) && len(line) == 0 && len(long) == 0 {
-			break
-		}
-		if err != nil {
-			return etl.Errorf(etl.RecordsLost, "read %s: %w", key, err)
-		}
-		if len(long) > 0 {
-			line = append(long, line...)
-			long = long[:0]
-		}
-		if err := yield(line[:len(line)-1]); err != nil {
-			return err
-		}
+	if err := l.zippedLines(ctx, key, sum, yield); err != nil {
+		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != rec.ValidSHA256 {
 		return etl.Errorf(etl.RecordsLost, "read %s: its digest is %s, its record says %s", key, got, rec.ValidSHA256)

@@ -328,3 +328,22 @@ func TestLoadBalance(t *testing.T) {
 		})
 	}
 }
+
+// TestLoadReadBreaksOff: a connection that breaks while an object is read is the store's failure, which passes, and says
+// nothing against the object. R1
+func TestLoadReadBreaksOff(t *testing.T) {
+	for name, file := range map[string]string{"one by one": rigFile, "atomic": atomicFile} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, file, many(50))
+			p, g := r.bound()
+			// The valid lines and the keys while they are verified, then the lines while they are loaded.
+			for _, r.cut = range []int{1, 2, 3} {
+				wantKind(t, r.load(p, g), etl.StoreUnavailable, "part-00000")
+				if n := len(r.target.Items()); n > 0 {
+					t.Errorf("%d rows were written", n)
+				}
+			}
+			must(t, r.load(p, g))
+		})
+	}
+}

@@ -1,16 +1,12 @@
 package stage
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-
-	"github.com/klauspost/compress/gzip"
 
 	"github.com/onceload/onceload/pkg/contract"
 	"github.com/onceload/onceload/pkg/etl"
@@ -104,26 +100,11 @@ func (s *Load) rehearse(ctx context.Context, b etl.Batch) (Rehearsal, error) {
 }
 
 // quarantined reads a part's quarantine lines back into records.
-func (s *Load) quarantined(ctx context.Context, b etl.Batch, bind etl.Binding, part int, yield func(page.Record, contract.Place) error) (err error) {
+func (s *Load) quarantined(ctx context.Context, b etl.Batch, bind etl.Binding, part int, yield func(page.Record, contract.Place) error) error {
 	key := etl.StageKey(etl.Quarantine, b, bind, part)
-	obj, err := s.core.Stage.Get(ctx, key)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", key, err)
-	}
-	defer obj.Close()
-	gz, err := gzip.NewReader(obj)
-	if err != nil {
-		return etl.Errorf(etl.RecordsLost, "read %s: %w", key, err)
-	}
-	in := bufio.NewReader(gz)
-	for n := 1; ; n++ {
-		line, err := in.ReadBytes('\n')
-		if errors.Is(err, io.EOF) && len(line) == 0 {
-			return nil
-		}
-		if err != nil {
-			return etl.Errorf(etl.RecordsLost, "read %s: %w", key, err)
-		}
+	n := 0
+	return s.zippedLines(ctx, key, io.Discard, func(line []byte) error {
+		n++
 		var l struct {
 			Place  contract.Place  `json:"place"`
 			Key    string          `json:"key"`
@@ -139,12 +120,11 @@ func (s *Load) quarantined(ctx context.Context, b etl.Batch, bind etl.Binding, p
 		case l.Text != nil:
 			raw = []byte(*l.Text)
 		case l.Base64 != nil:
+			var err error
 			if raw, err = base64.StdEncoding.DecodeString(*l.Base64); err != nil {
 				return etl.Errorf(etl.RecordsLost, "read %s: line %d: %w", key, n, err)
 			}
 		}
-		if err := yield(page.Record{Index: l.Place.Index, Key: l.Key, Raw: raw}, l.Place); err != nil {
-			return err
-		}
-	}
+		return yield(page.Record{Index: l.Place.Index, Key: l.Key, Raw: raw}, l.Place)
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/onceload/onceload/pkg/etl"
@@ -61,6 +62,28 @@ type rig struct {
 	body   string   // answered instead, if set
 	asked  []string
 	onCall mem.Fault
+	cut    int // which of the next objects read from stage breaks off in its middle, for a reason of the store's; 0 = none
+}
+
+// breaking are the stage objects of a rig.
+type breaking struct {
+	store.Objects
+	r *rig
+}
+
+func (b breaking) Get(ctx context.Context, key string) (io.ReadCloser, error) {
+	obj, err := b.Objects.Get(ctx, key)
+	if b.r.cut--; err != nil || b.r.cut != 0 {
+		return obj, err
+	}
+	info, err := b.Head(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(io.LimitReader(obj, info.Size/2), iotest.ErrReader(errDown)), obj}, nil
 }
 
 func newRig(t *testing.T, file string, pages ...string) *rig {
@@ -79,7 +102,7 @@ func newRig(t *testing.T, file string, pages ...string) *rig {
 	r.ledger = &ledger.Ledger{Table: r.table, Now: r.clock}
 	r.swap(file)
 	r.Stages = stage.New(stage.Deps{
-		Raw: r.raw, Stage: r.stage, Ledger: r.ledger, Liveness: ended{}, Secrets: noSecrets{},
+		Raw: r.raw, Stage: breaking{r.stage, r}, Ledger: r.ledger, Liveness: ended{}, Secrets: noSecrets{},
 		Target:    func(context.Context, *pipeline.Pipeline) (store.Table, error) { return r.target, nil },
 		Pipelines: func(string) (*pipeline.Pipeline, error) { return r.file, r.broken },
 		HTTP:      &http.Client{Transport: r}, Now: r.clock, Rand: func() float64 { return 0.5 },

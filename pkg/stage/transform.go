@@ -155,10 +155,10 @@ func (s *Transform) contentDigest(ctx context.Context, key string, zipped bool) 
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// unlessDamaged passes on what the store or the context says; what is left is the content's own fault.
+// unlessDamaged passes on what the store or the context says, and no word of content that is damaged.
 func unlessDamaged(ctx context.Context, key string, err error) error {
-	if errors.As(err, new(*etl.Error)) || ctx.Err() != nil {
-		return fmt.Errorf("read %s: %w", key, err)
+	if err := unreadable(ctx, key, err); etl.KindOf(err) != etl.RecordsLost {
+		return err
 	}
 	return nil
 }
