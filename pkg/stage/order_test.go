@@ -342,7 +342,7 @@ func backends(t *testing.T, test func(t *testing.T, checks, most int, transactio
 			test(t, 6, 3, name != "dynalite", func() store.Table {
 				s := schema()
 				s.Name = fmt.Sprint(s.Name, "-", run)
-				ok(t, cloud.CreateTable(context.Background(), client, s))
+				ok(t, cloud.CreateTable(context.Background(), client, cloud.TableInput(s)))
 				return cloud.NewTable(client, s)
 			})
 		})

@@ -12,12 +12,9 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dynamotypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/onceload/onceload/pkg/store/cloud"
 	"github.com/onceload/onceload/pkg/template"
@@ -71,11 +68,8 @@ func buckets(ctx context.Context, client *s3.Client, t *template.Template) error
 		if err := t.Decode(id, &b); err != nil {
 			return err
 		}
-		_, err := client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: &b.BucketName})
-		var mine *s3types.BucketAlreadyOwnedByYou
-		var taken *s3types.BucketAlreadyExists
-		if err != nil && !errors.As(err, &mine) && !errors.As(err, &taken) {
-			return fmt.Errorf("create bucket %s: %w", b.BucketName, err)
+		if err := cloud.CreateBucket(ctx, client, b.BucketName); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -88,16 +82,8 @@ func tables(ctx context.Context, client *dynamodb.Client, t *template.Template) 
 		if err := t.Decode(id, &in); err != nil {
 			return err
 		}
-		_, err := client.CreateTable(ctx, &in)
-		var exists *dynamotypes.ResourceInUseException
-		if err != nil && !errors.As(err, &exists) {
-			return fmt.Errorf("create table %s: %w", *in.TableName, err)
-		}
-		wait := dynamodb.NewTableExistsWaiter(client, func(o *dynamodb.TableExistsWaiterOptions) {
-			o.MinDelay, o.MaxDelay = 20*time.Millisecond, 2*time.Second
-		})
-		if err := wait.Wait(ctx, &dynamodb.DescribeTableInput{TableName: in.TableName}, time.Minute); err != nil {
-			return fmt.Errorf("wait for table %s: %w", *in.TableName, err)
+		if err := cloud.CreateTable(ctx, client, &in); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -81,7 +81,7 @@ func TestConformance(t *testing.T) {
 			client := dynamodb.New(dynamodb.Options{Region: "us-east-1", BaseEndpoint: &endpoint, Credentials: credentialsFromEnv()})
 			storetest.Table(t, func(t *testing.T, s store.Schema) store.Table {
 				s.Name = unique(t, s.Name)
-				if err := cloud.CreateTable(t.Context(), client, s); err != nil {
+				if err := cloud.CreateTable(t.Context(), client, cloud.TableInput(s)); err != nil {
 					t.Fatal(err)
 				}
 				return cloud.NewTable(client, s)

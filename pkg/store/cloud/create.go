@@ -21,22 +21,23 @@ import (
 // them, with all that a bucket needs there.
 func (s *Stores) Create(ctx context.Context, ledger store.Schema, targets ...store.Schema) error {
 	for _, bucket := range []string{s.names.RawBucket, s.names.StageBucket} {
-		if err := createBucket(ctx, s.s3, bucket); err != nil {
+		if err := CreateBucket(ctx, s.s3, bucket); err != nil {
 			return err
 		}
 	}
-	if err := CreateTable(ctx, s.dynamodb, s.Ledger(ledger).schema); err != nil {
+	if err := CreateTable(ctx, s.dynamodb, TableInput(s.Ledger(ledger).schema)); err != nil {
 		return err
 	}
 	for _, t := range targets {
-		if err := CreateTable(ctx, s.dynamodb, s.Target(t).schema); err != nil {
+		if err := CreateTable(ctx, s.dynamodb, TableInput(s.Target(t).schema)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func createBucket(ctx context.Context, client *s3.Client, bucket string) error {
+// CreateBucket makes a bucket, unless it is there.
+func CreateBucket(ctx context.Context, client *s3.Client, bucket string) error {
 	_, err := client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: &bucket})
 	var mine *s3types.BucketAlreadyOwnedByYou
 	var taken *s3types.BucketAlreadyExists
@@ -46,8 +47,8 @@ func createBucket(ctx context.Context, client *s3.Client, bucket string) error {
 	return etl.Errorf(etl.StoreUnavailable, "create bucket %s: %w", bucket, err)
 }
 
-// CreateTable makes a table as the template does, unless it is there, and returns once it can be used.
-func CreateTable(ctx context.Context, client *dynamodb.Client, s store.Schema) error {
+// TableInput describes a table as the template does.
+func TableInput(s store.Schema) *dynamodb.CreateTableInput {
 	in := &dynamodb.CreateTableInput{TableName: &s.Name, BillingMode: types.BillingModePayPerRequest}
 	keys := func(pk, sk string) []types.KeySchemaElement {
 		out := []types.KeySchemaElement{{AttributeName: &pk, KeyType: types.KeyTypeHash}}
@@ -73,16 +74,21 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, s store.Schema) e
 			Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
 		})
 	}
+	return in
+}
+
+// CreateTable makes a table, unless it is there, and returns once it can be used.
+func CreateTable(ctx context.Context, client *dynamodb.Client, in *dynamodb.CreateTableInput) error {
 	_, err := client.CreateTable(ctx, in)
 	var exists *types.ResourceInUseException
 	if err != nil && !errors.As(err, &exists) {
-		return fmt.Errorf("create table %s: %w", s.Name, etl.Errorf(etl.StoreUnavailable, "%w", err))
+		return fmt.Errorf("create table %s: %w", *in.TableName, etl.Errorf(etl.StoreUnavailable, "%w", err))
 	}
 	wait := dynamodb.NewTableExistsWaiter(client, func(o *dynamodb.TableExistsWaiterOptions) {
 		o.MinDelay, o.MaxDelay = 20*time.Millisecond, 2*time.Second
 	})
-	if err := wait.Wait(ctx, &dynamodb.DescribeTableInput{TableName: &s.Name}, time.Minute); err != nil {
-		return etl.Errorf(etl.StoreUnavailable, "wait for table %s: %w", s.Name, err)
+	if err := wait.Wait(ctx, &dynamodb.DescribeTableInput{TableName: in.TableName}, time.Minute); err != nil {
+		return etl.Errorf(etl.StoreUnavailable, "wait for table %s: %w", *in.TableName, err)
 	}
 	return nil
 }
