@@ -27,6 +27,9 @@ type Options struct {
 	// Record keeps one event; the execution goes on when it returns. It is called by one goroutine at a time, with a
 	// context that outlives an interruption.
 	Record func(context.Context, Event) error
+	// Retrying is told that a Task failed and is called again after a wait, before that wait; nil: nobody is told. It is
+	// called concurrently by a Map.
+	Retrying func(context.Context, Retry)
 
 	Now         func() time.Time                           // nil: time.Now
 	Sleep       func(context.Context, time.Duration) error // nil: a timer
@@ -44,7 +47,19 @@ func (o Options) withDefaults() Options {
 	if o.Rand == nil {
 		o.Rand = rand.Float64
 	}
+	if o.Retrying == nil {
+		o.Retrying = func(context.Context, Retry) {}
+	}
 	return o
+}
+
+// Retry is a try of a Task that failed and is followed by another one.
+type Retry struct {
+	State   string
+	Path    string // as in an [Event]
+	Attempt int    // the try that failed, from 1
+	Error   Error
+	Wait    time.Duration // before the next one
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

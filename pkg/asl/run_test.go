@@ -212,6 +212,28 @@ func TestRetry(t *testing.T) { // R27
 	}
 }
 
+// TestRetryIsTold: whoever waits for the execution learns which try failed, why, and when the next one is due.
+func TestRetryIsTold(t *testing.T) { // R8
+	m := parse(t, `{"StartAt":"M","States":{"M":{"Type":"Map","ItemsPath":"$","MaxConcurrency":1,"ItemProcessor":{"ProcessorConfig":{"Mode":"INLINE"},"StartAt":"S","States":{
+	  "S":{"Type":"Task","Resource":"f","Retry":[{"ErrorEquals":["A"],"MaxAttempts":1},{"ErrorEquals":["B"],"IntervalSeconds":7}],"End":true}}},"End":true}}}`)
+	w := newWorld(map[string]function{"f": inTurn(answer(`1`), refuse("A"), refuse("B"), refuse("A"))})
+	o := w.options()
+	var told []asl.Retry
+	o.Retrying = func(_ context.Context, r asl.Retry) { told = append(told, r) }
+	res, err := m.Run(t.Context(), w.execution(`[1,2]`), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantFailed(t, res, "A", "M")
+	want := []asl.Retry{
+		{State: "S", Path: "M/1", Attempt: 1, Wait: time.Second, Error: asl.Error{Name: "A", Cause: "why"}},
+		{State: "S", Path: "M/1", Attempt: 2, Wait: 7 * time.Second, Error: asl.Error{Name: "B", Cause: "why"}},
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("told %+v, want %+v", told, want)
+	}
+}
+
 func TestRetryCountersStartAnewWithEachVisit(t *testing.T) {
 	m := parse(t, `{"StartAt":"S","States":{"S":{"Type":"Task","Resource":"f","ResultPath":"$.r","Retry":[{"ErrorEquals":["A"],"MaxAttempts":1}],"Next":"C"},
 	 "C":{"Type":"Choice","Choices":[{"Variable":"$.r","StringEquals":"again","Next":"S"},{"Variable":"$.r","StringEquals":"end","Next":"E"}]},"E":{"Type":"Succeed"}}}`)

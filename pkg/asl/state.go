@@ -173,7 +173,9 @@ func (v *visit) task(ctx context.Context) (any, error) {
 			return nil, err
 		}
 		spent[i]++
-		if err := v.pause(ctx, v.s.retry[i].delay(spent[i], v.o.Rand)); err != nil {
+		wait := v.s.retry[i].delay(spent[i], v.o.Rand)
+		v.o.Retrying(ctx, Retry{State: v.s.name, Path: v.it.String(), Attempt: attempt, Error: *fail, Wait: wait})
+		if err := v.pause(ctx, wait); err != nil {
 			return nil, err
 		}
 	}

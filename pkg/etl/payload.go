@@ -285,6 +285,15 @@ type FunctionError struct {
 	Type    string `json:"errorType"`
 }
 
+// CauseMessage is the text of a Cause for people: the message of a [FunctionError], else the Cause as it is.
+func CauseMessage(cause string) string {
+	var fe FunctionError
+	if json.Unmarshal([]byte(cause), &fe) == nil && fe.Message != "" {
+		return fe.Message
+	}
+	return cause
+}
+
 // Decode reads one payload strictly: anything but one JSON object of known fields is an error of kind [Usage].
 func Decode[T any](data []byte) (T, error) {
 	var v T

@@ -170,7 +170,7 @@ func (h *Home) stages(p *pipeline.Pipeline) *stage.Stages {
 func (h *Home) runner(p *pipeline.Pipeline) *runner.Runner {
 	return &runner.Runner{
 		Handlers: h.stages(p).Handlers(), History: h.history,
-		Now: h.opts.Now, Sleep: h.opts.Sleep, Rand: h.opts.Rand,
+		Log: h.opts.Log, Now: h.opts.Now, Sleep: h.opts.Sleep, Rand: h.opts.Rand,
 		// A function is a goroutine here, not a machine of its own: more of them than processors gain nothing.
 		Concurrency: runtime.GOMAXPROCS(0),
 	}

@@ -122,13 +122,9 @@ func (h *Home) report(ctx context.Context, b etl.Batch, id, earlier string, res 
 
 // failureOf reads the end of an execution whose failure is not in the batch item: it has none, or another owns it.
 func failureOf(res asl.Result) *ledger.ReportFailure {
-	kind, message := etl.Kind(res.Error), res.Cause
+	kind, message := etl.Kind(res.Error), etl.CauseMessage(res.Cause)
 	if !kind.Known() {
-		kind, message = etl.Internal, res.Error+": "+res.Cause
-	}
-	var fe etl.FunctionError
-	if json.Unmarshal([]byte(res.Cause), &fe) == nil && fe.Message != "" {
-		message = fe.Message
+		kind, message = etl.Internal, res.Error+": "+message
 	}
 	return failure(kind, "", message)
 }

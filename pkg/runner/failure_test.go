@@ -1,8 +1,10 @@
 package runner_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +135,37 @@ func TestTimeout(t *testing.T) {
 	}
 	res, err := w.process(p).redrive("x")
 	succeeded(t, res, err)
+}
+
+// TestRetriesAreLogged: what the state machine tries again is told with state, try, error, wait and cause. R8
+func TestRetriesAreLogged(t *testing.T) {
+	w := newWorld(shop())
+	run := w.process(parse(t, ordersFile))
+	calls := 0
+	run.around = func(s etl.Stage, h stage.Handler) stage.Handler {
+		return func(ctx context.Context, in []byte) ([]byte, error) {
+			if s == etl.StageLoad {
+				if calls++; calls <= 2 {
+					return nil, etl.Errorf(etl.StoreUnavailable, "dial tcp: connection refused")
+				}
+			}
+			return h(ctx, in)
+		}
+	}
+	var lines bytes.Buffer
+	run.log = slog.New(slog.NewTextHandler(&lines, nil))
+	run.succeed(t, "x", request(slot(0)))
+	for _, want := range []string{
+		"state=LoadRange iteration=Load/0 attempt=1 error=StoreUnavailable next_in=2.5s cause=\"dial tcp: connection refused\"",
+		"attempt=2 error=StoreUnavailable next_in=5s",
+	} {
+		if !strings.Contains(lines.String(), want) {
+			t.Errorf("no line has %s:\n%s", want, lines.String())
+		}
+	}
+	if n := strings.Count(lines.String(), "\n"); n != 2 {
+		t.Errorf("%d lines, want 2:\n%s", n, lines.String())
+	}
 }
 
 // TestInterrupted: a run whose context ends is ABORTED, not failed: nothing is recorded, and a redrive goes on. R28

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/onceload/onceload/pkg/asl"
@@ -44,6 +45,7 @@ type Runner struct {
 	Sleep       func(context.Context, time.Duration) error // default: asl's
 	Rand        func() float64                             // default: asl's
 	RequestID   func() string                              // default: random
+	Log         *slog.Logger                               // told of what is tried again; default: discard
 	Timeout     time.Duration                              // time limit of one function call; 0 = none
 	Concurrency int                                        // cap on a Map's concurrency; 0 = the definition's
 }
@@ -114,7 +116,26 @@ func (r *Runner) options(id string) asl.Options {
 		Sleep:       r.Sleep,
 		Rand:        r.Rand,
 		Concurrency: r.Concurrency,
+		Retrying:    r.retrying,
 	}
+}
+
+// retrying tells people why nothing seems to happen.
+func (r *Runner) retrying(ctx context.Context, again asl.Retry) {
+	attrs := []slog.Attr{slog.String("state", again.State)}
+	if again.Path != "" {
+		attrs = append(attrs, slog.String("iteration", again.Path))
+	}
+	attrs = append(attrs, slog.Int("attempt", again.Attempt), slog.String("error", again.Error.Name),
+		slog.String("next_in", again.Wait.Round(100*time.Millisecond).String()), slog.String("cause", etl.CauseMessage(again.Error.Cause)))
+	r.log().LogAttrs(ctx, slog.LevelWarn, "a stage failed and is called again", attrs...)
+}
+
+func (r *Runner) log() *slog.Logger {
+	if r.Log != nil {
+		return r.Log
+	}
+	return slog.New(slog.DiscardHandler)
 }
 
 func (r *Runner) now() time.Time {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -227,6 +228,7 @@ type process struct {
 	watch     func(stage.Tick)
 	parallel  int           // Map concurrency; 0 = 1
 	timeout   time.Duration // of a function call, in truth
+	log       *slog.Logger
 
 	counter sync.Mutex
 	calls   int
@@ -604,7 +606,7 @@ func (p *process) runner() *runner.Runner {
 	}
 	return &runner.Runner{
 		Handlers: handlers, History: p, Now: p.clock.now, Sleep: p.clock.sleep, Rand: func() float64 { return 0.5 },
-		RequestID: p.requestID, Concurrency: cmp.Or(p.parallel, 1), Timeout: p.timeout,
+		RequestID: p.requestID, Concurrency: cmp.Or(p.parallel, 1), Timeout: p.timeout, Log: p.log,
 	}
 }
 

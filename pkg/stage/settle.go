@@ -120,13 +120,8 @@ func (s *Settle) batch(req etl.Request) (etl.Batch, error) {
 func failureInfo(in etl.RecordFailureInput) ledger.FailureInfo {
 	info := ledger.FailureInfo{
 		ID: etl.FailureID(in.Execution, in.Entered), Stage: in.Stage, Kind: kindOfName(in.Error.Error),
-		ErrorName: in.Error.Error, Message: in.Error.Cause,
+		ErrorName: in.Error.Error, Message: truncate(cmp.Or(etl.CauseMessage(in.Error.Cause), in.Error.Error)),
 	}
-	var fe etl.FunctionError
-	if json.Unmarshal([]byte(in.Error.Cause), &fe) == nil && fe.Message != "" {
-		info.Message = fe.Message
-	}
-	info.Message = truncate(cmp.Or(info.Message, in.Error.Error))
 	info.Hint = info.Kind.Info().Hint
 	return info
 }
