@@ -144,12 +144,12 @@ func TestRetryRules(t *testing.T) { // R27
 				t.Errorf("%s: a rule without full jitter or a longest delay", name)
 			}
 			for _, e := range r.ErrorEquals {
-				if k := etl.Kind(e); k.Known() && k != etl.StoreUnavailable && k != etl.StoreThrottled {
+				if k := etl.Kind(e); k.Known() && k != etl.StoreUnavailable && k != etl.StoreThrottled && k != etl.StageCrashed {
 					t.Errorf("%s retries %s", name, e)
 				}
 			}
 		}
-		for _, e := range []string{"Sandbox.Timedout", "Lambda.Unknown", "Runtime.ExitError"} {
+		for _, e := range []string{"Sandbox.Timedout", "Lambda.Unknown", "Runtime.ExitError", "StageCrashed"} {
 			if !slices.Contains(rules[1].ErrorEquals, e) || rules[1].MaxAttempts > 2 {
 				t.Errorf("%s: %s is retried %d times, want at most 2", name, e, rules[1].MaxAttempts)
 			}
@@ -511,7 +511,7 @@ func TestRetriedNames(t *testing.T) { // R2, R27
 	retried := map[string]int{
 		"StoreUnavailable": 5, "StoreThrottled": 5, "Lambda.ServiceException": 5, "Lambda.AWSLambdaException": 5, "Lambda.SdkClientException": 5,
 		"Lambda.ClientExecutionTimeoutException": 5, "Lambda.TooManyRequestsException": 5,
-		"Sandbox.Timedout": 2, "Lambda.Unknown": 2, "Runtime.ExitError": 2, "States.Timeout": 2,
+		"Sandbox.Timedout": 2, "Lambda.Unknown": 2, "Runtime.ExitError": 2, "StageCrashed": 2, "States.Timeout": 2,
 	}
 	names := slices.Collect(maps.Keys(retried))
 	for _, k := range etl.Kinds() {

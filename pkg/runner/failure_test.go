@@ -168,6 +168,52 @@ func TestRetriesAreLogged(t *testing.T) {
 	}
 }
 
+// TestPanic: a stage that panics fails as StageCrashed, as its function on Lambda does, and like a crash there it is called
+// twice more: what went wrong may lie in what the process had become. The process lives, and a redrive goes on. R19, R27
+func TestPanic(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		panics, calls int
+	}{{"once", 1, 2}, {"always", 99, 3}} {
+		t.Run(c.name, func(t *testing.T) {
+			p := parse(t, ordersFile)
+			w := newWorld(shop())
+			run := w.process(p)
+			calls := 0
+			run.around = func(s etl.Stage, h stage.Handler) stage.Handler {
+				return func(ctx context.Context, in []byte) ([]byte, error) {
+					if s == etl.StageGate {
+						if calls++; calls <= c.panics {
+							panic("no such part")
+						}
+					}
+					return h(ctx, in)
+				}
+			}
+			var lines bytes.Buffer
+			run.log = slog.New(slog.NewTextHandler(&lines, nil))
+			res, err := run.start("x", request(slot(0)))
+			if c.panics == 1 {
+				succeeded(t, res, err)
+			} else {
+				wantFailed(t, res, err, etl.StageCrashed)
+				f := w.view(t, slot(0)).Failures
+				if len(f) != 1 || f[0].ErrorName != "StageCrashed" || f[0].Stage != etl.StageGate || f[0].Message != "panic: no such part" {
+					t.Errorf("recorded %+v", f)
+				}
+				res, err = w.process(p).redrive("x")
+				succeeded(t, res, err)
+			}
+			if calls != c.calls {
+				t.Errorf("%d calls, want %d", calls, c.calls)
+			}
+			if !strings.Contains(lines.String(), "failure_test.go") {
+				t.Errorf("the log does not say where it panicked:\n%s", lines.String())
+			}
+		})
+	}
+}
+
 // TestInterrupted: a run whose context ends is ABORTED, not failed: nothing is recorded, and a redrive goes on. R28
 func TestInterrupted(t *testing.T) {
 	p := parse(t, ordersFile)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/onceload/onceload/pkg/asl"
@@ -45,7 +46,7 @@ type Runner struct {
 	Sleep       func(context.Context, time.Duration) error // default: asl's
 	Rand        func() float64                             // default: asl's
 	RequestID   func() string                              // default: random
-	Log         *slog.Logger                               // told of what is tried again; default: discard
+	Log         *slog.Logger                               // told of what is tried again, and of panics; default: discard
 	Timeout     time.Duration                              // time limit of one function call; 0 = none
 	Concurrency int                                        // cap on a Map's concurrency; 0 = the definition's
 }
@@ -166,7 +167,7 @@ func (r *Runner) invoke(ctx context.Context, function string, payload []byte) ([
 		call, cancel = context.WithTimeout(call, r.Timeout)
 		defer cancel()
 	}
-	out, err := h(call, payload)
+	out, err := r.survive(call, h, payload)
 	if err == nil {
 		return out, nil
 	}
@@ -182,4 +183,15 @@ func (r *Runner) invoke(ctx context.Context, function string, payload []byte) ([
 		return nil, fmt.Errorf("encode error of %s: %w", function, merr)
 	}
 	return nil, &asl.Error{Name: name, Cause: string(cause)}
+}
+
+// survive calls a function, and turns its panic into StageCrashed, as the boundary on Lambda does.
+func (r *Runner) survive(ctx context.Context, h stage.Handler, payload []byte) (out []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.log().ErrorContext(ctx, "panic", slog.Any("value", p), slog.String("stack", string(debug.Stack())))
+			out, err = nil, etl.Errorf(etl.StageCrashed, "panic: %v", p)
+		}
+	}()
+	return h(ctx, payload)
 }

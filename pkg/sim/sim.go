@@ -450,6 +450,12 @@ func (a *actor) runner() *runner.Runner {
 			if a.gone() {
 				return nil, errDead // Step Functions calls no function for an execution that has ended
 			}
+			defer func() {
+				if p := recover(); p != nil { // a retry must not heal what is a bug
+					a.wrong("%s panicked: %v", name, p)
+					panic(p)
+				}
+			}()
 			return h(context.WithValue(ctx, invocation{}, hash(name, string(payload))), payload)
 		}
 	}
