@@ -60,8 +60,11 @@ func printView(w io.Writer, v ledger.View) error {
 	row("owner", "%s (fence %d)", b.Owner, b.Fence)
 	row("window", "%s", b.Window)
 	row("extraction", "%d: %s parts, %s pages, %s records, %s bytes", b.Extraction, number(int64(b.Parts)), number(b.Pages), number(b.Records), number(b.Bytes))
-	if b.Binding != nil {
+	switch {
+	case b.Binding != nil:
 		row("bound to", "revision %s, contract %s", b.Binding.Revision, b.Binding.Contract)
+	case b.Tried != nil:
+		row("bound to", "nothing yet; the gate tried revision %s, contract %s", b.Tried.Revision, b.Tried.Contract)
 	}
 	row("load", "%d", b.Load)
 	row("started", "%s", b.StartedAt)
@@ -96,7 +99,14 @@ func printView(w io.Writer, v ledger.View) error {
 	}
 	writeDrift(&s, v.Transforms)
 	for _, f := range v.Failures {
-		fmt.Fprintf(&s, "  failure %s in %s: %s: %s\n    → %s\n", f.At, f.Stage, f.Kind, f.Message, f.Hint)
+		what, hint := "earlier failure", ""
+		switch {
+		case b.State == ledger.StateCompleted:
+			what = "mended failure"
+		case b.State == ledger.StateFailed && b.Failure != nil && f.ID == b.Failure.ID:
+			what, hint = "failure", "    → "+f.Hint+"\n"
+		}
+		fmt.Fprintf(&s, "  %s %s in %s: %s: %s\n%s", what, f.At, f.Stage, f.Kind, f.Message, hint)
 	}
 	return printed(io.WriteString(w, s.String()))
 }

@@ -128,6 +128,12 @@ func TestSixPercentBad(t *testing.T) {
 	if strings.Count(r.Failure.Message, "part 0 page") != 3 {
 		t.Errorf("not three places: %s", r.Failure.Message)
 	}
+	shown := h.exec("show", r.BatchID, "--home", h.dir)
+	for _, want := range []string{"quarantined: valor number_syntax ×60", "drift: seen is new in 1,000 of 1,000", "the gate tried revision 1.", "  failure 20"} {
+		if !strings.Contains(shown.stdout, want) {
+			t.Errorf("show does not say %q:\n%s", want, shown.stdout)
+		}
+	}
 	if tables := h.query(`SELECT count(*) FROM sqlite_master WHERE name = 'prices'`)[0][0]; tables != "0" {
 		if got := h.query(`SELECT count(*) FROM prices`)[0][0]; got != "0" {
 			t.Fatalf("%s rows are loaded", got)
@@ -145,6 +151,19 @@ func TestSixPercentBad(t *testing.T) {
 	}
 	if calls.Load() != fetched {
 		t.Errorf("%d pages fetched, then %d", fetched, calls.Load())
+	}
+	// What it failed with is history now, and reads so.
+	shown = h.exec("show", r.BatchID, "--home", h.dir)
+	if !strings.Contains(shown.stdout, "  mended failure 20") || strings.Contains(shown.stdout, "  failure 20") || strings.Contains(shown.stdout, "→") {
+		t.Errorf("show of a completed batch:\n%s", shown.stdout)
+	}
+	var view struct {
+		Batch    map[string]json.RawMessage
+		Failures []struct{ Kind etl.Kind }
+	}
+	shown = h.exec("show", r.BatchID, "--home", h.dir, "--json")
+	if err := json.Unmarshal([]byte(shown.stdout), &view); err != nil || len(view.Failures) != 2 || view.Batch["last_failure"] == nil || view.Batch["failure"] != nil {
+		t.Errorf("show --json of a completed batch, %v:\n%s", err, shown.stdout)
 	}
 
 	// Rows are loaded under revision 1 now.

@@ -59,6 +59,7 @@ type Batch struct {
 	Window     etl.Window   `json:"window"`     // of the current extraction
 	Extraction int          `json:"extraction"` // from 1
 	Binding    *etl.Binding `json:"binding,omitempty"`
+	Tried      *etl.Binding `json:"tried,omitempty"`  // what Gate looked at last; nil once the batch is bound
 	Load       int          `json:"load"`             // number of the current load, from 1
 	Reload     bool         `json:"reload,omitempty"` // an open load of the bound objects: nothing to extract or transform
 
@@ -75,8 +76,8 @@ type Batch struct {
 	PipelineDigest string `json:"pipeline_digest,omitempty"`
 	ManifestDigest string `json:"manifest_digest,omitempty"`
 
-	Failure  *FailureInfo `json:"failure,omitempty"` // the last one since the batch was opened; State says whether it holds still
-	Failures int          `json:"failures"`          // since the batch was opened
+	Failure  *FailureInfo `json:"last_failure,omitempty"` // since the batch was opened; it holds only while the batch is FAILED
+	Failures int          `json:"failures"`               // since the batch was opened
 
 	StartedAt   string `json:"started_at"` // when the batch was opened: first claimed, or reopened
 	ClaimedAt   string `json:"claimed_at"` // when the owner came to own it
@@ -117,7 +118,7 @@ func (l *Ledger) Owned(ctx context.Context, o Owner) (Batch, error) {
 	return cur, nil
 }
 
-// Update lets the owner change its open batch: extraction, binding, checkpoint, counts, retries, waits and digests. A
+// Update lets the owner change its open batch: extraction, binding (or what was tried), checkpoint, counts, retries, waits and digests. A
 // change of anything else, or a lower extraction, is an error of kind Internal. A FAILED batch goes back to RUNNING. A
 // batch of another owner or fence, or completed, is an error of kind Superseded and stays as it is. Change sets absolute
 // values: it may be called more than once, each time on what the item holds then. What changes nothing is not written.
@@ -188,7 +189,7 @@ func (b Batch) onlyProgressSince(old Batch) error {
 	if b.Extraction < old.Extraction {
 		return etl.Errorf(etl.Internal, "an update lowers the extraction from %d to %d", old.Extraction, b.Extraction)
 	}
-	b.Extraction, b.Binding = old.Extraction, old.Binding
+	b.Extraction, b.Binding, b.Tried = old.Extraction, old.Binding, old.Tried
 	b.Parts, b.Pages, b.Records, b.Bytes = old.Parts, old.Pages, old.Records, old.Bytes
 	b.Counts, b.Retries, b.WaitedMS = old.Counts, old.Retries, old.WaitedMS
 	b.PipelineDigest, b.ManifestDigest = old.PipelineDigest, old.ManifestDigest
@@ -292,10 +293,10 @@ func decodeBatch(item store.Item) (Batch, error) { return decode[Batch](item) }
 
 // equal reports whether both are the same item.
 func (b Batch) equal(o Batch) bool {
-	if !b.Window.Equal(o.Window) || !same(b.Binding, o.Binding) || !same(b.Counts, o.Counts) || !same(b.Failure, o.Failure) {
+	if !b.Window.Equal(o.Window) || !same(b.Binding, o.Binding) || !same(b.Tried, o.Tried) || !same(b.Counts, o.Counts) || !same(b.Failure, o.Failure) {
 		return false
 	}
-	b.Window, b.Binding, b.Counts, b.Failure = o.Window, o.Binding, o.Counts, o.Failure
+	b.Window, b.Binding, b.Tried, b.Counts, b.Failure = o.Window, o.Binding, o.Tried, o.Counts, o.Failure
 	return b == o
 }
 
@@ -308,7 +309,7 @@ func same[T comparable](a, b *T) bool {
 
 // clone is a copy that shares no memory with b.
 func (b Batch) clone() Batch {
-	b.Binding, b.Counts, b.Failure = copyOf(b.Binding), copyOf(b.Counts), copyOf(b.Failure)
+	b.Binding, b.Tried, b.Counts, b.Failure = copyOf(b.Binding), copyOf(b.Tried), copyOf(b.Counts), copyOf(b.Failure)
 	return b
 }
 

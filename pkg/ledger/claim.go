@@ -143,7 +143,7 @@ func (b *Batch) begin(r ClaimRequest) {
 	}
 	b.Load++
 	b.Reload = false
-	b.Binding, b.Counts = nil, nil
+	b.Binding, b.Tried, b.Counts = nil, nil, nil
 	if r.Refetch {
 		b.Extraction++
 		b.Window = utc(r.Window)

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/onceload/onceload/pkg/etl"
@@ -41,8 +42,8 @@ func (b Batch) Report() Report {
 // View is all the ledger knows of a batch.
 type View struct {
 	Batch      Batch             `json:"batch"`
-	Failures   []FailureInfo     `json:"failures"`   // oldest first
-	Transforms []TransformRecord `json:"transforms"` // of the bound contract
+	Failures   []FailureInfo     `json:"failures"`   // all there ever were, oldest first
+	Transforms []TransformRecord `json:"transforms"` // of the bound contract, or of the one that Gate tried
 	Loads      []LoadRecord      `json:"loads"`      // of the current load
 }
 
@@ -57,12 +58,13 @@ func (l *Ledger) View(ctx context.Context, b etl.Batch) (View, error) {
 	if v.Failures, err = l.Failures(ctx, b.String()); err != nil {
 		return v, err
 	}
-	if v.Batch.Binding == nil {
+	bind := cmp.Or(v.Batch.Binding, v.Batch.Tried)
+	if bind == nil {
 		return v, nil
 	}
-	if v.Transforms, err = l.Transforms(ctx, b, *v.Batch.Binding); err != nil {
+	if v.Transforms, err = l.Transforms(ctx, b, *bind); err != nil || v.Batch.Binding == nil {
 		return v, err
 	}
-	v.Loads, err = l.Loads(ctx, b, *v.Batch.Binding, v.Batch.Load)
+	v.Loads, err = l.Loads(ctx, b, *bind, v.Batch.Load)
 	return v, err
 }

@@ -72,8 +72,14 @@ func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error
 	if err != nil {
 		return etl.GateOutput{}, err
 	}
-	// The counts go first: a batch that fails here shows them.
-	if b, err = s.Ledger.Update(ctx, o, etl.StageGate, func(b *ledger.Batch) { b.Counts = &counts }); err != nil {
+	// The counts go first: a batch that fails here shows them, and why its records were quarantined.
+	b, err = s.Ledger.Update(ctx, o, etl.StageGate, func(b *ledger.Batch) {
+		b.Counts = &counts
+		if b.Binding == nil {
+			b.Tried = &bind
+		}
+	})
+	if err != nil {
 		return etl.GateOutput{}, fmt.Errorf("gate %s: %w", o.Batch, err)
 	}
 	if b.Reload {
@@ -93,7 +99,7 @@ func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error
 	if err := sameContract(p, kept, rev); err != nil {
 		return etl.GateOutput{}, err
 	}
-	b, err = s.Ledger.Update(ctx, o, etl.StageGate, func(b *ledger.Batch) { b.Binding = &bind })
+	b, err = s.Ledger.Update(ctx, o, etl.StageGate, func(b *ledger.Batch) { b.Binding, b.Tried = &bind, nil })
 	if err != nil {
 		return etl.GateOutput{}, fmt.Errorf("bind %s: %w", o.Batch, err)
 	}

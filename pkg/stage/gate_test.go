@@ -88,6 +88,37 @@ func TestGateRules(t *testing.T) {
 	}
 }
 
+// TestGateTried: the view of a batch that failed here has the records of the contract that was tried, not of an earlier one,
+// and a batch that passed those of its binding alone. B12
+func TestGateTried(t *testing.T) {
+	r := newRig(t, rigFile, join(many(20), bad(20)))
+	p := r.landed()
+	_, err := r.gate(p, 0)
+	wantKind(t, err, etl.QuarantineExceeded)
+	v, err := r.ledger.View(t.Context(), r.batch)
+	must(t, err)
+	if v.Batch.Tried == nil || len(v.Transforms) != 1 || v.Transforms[0].Quarantined != 20 || len(v.Transforms[0].Reasons) == 0 {
+		t.Fatalf("first: tried %v, %+v", v.Batch.Tried, v.Transforms)
+	}
+	r.swap(strings.Replace(rigFile, "text: {type: string}", "text: {type: integer}", 1))
+	r.transform(p)
+	_, err = r.gate(p, 0)
+	wantKind(t, err, etl.QuarantineExceeded)
+	v, err = r.ledger.View(t.Context(), r.batch)
+	must(t, err)
+	if len(v.Transforms) != 1 || v.Transforms[0].Quarantined != 40 {
+		t.Errorf("under another contract: tried %v, %+v", v.Batch.Tried, v.Transforms)
+	}
+	r.swap(rigFile + "quarantine: {max_ratio: 0.9}\n")
+	_, err = r.gate(p, 0)
+	must(t, err)
+	v, err = r.ledger.View(t.Context(), r.batch)
+	must(t, err)
+	if v.Batch.Tried != nil || v.Batch.Binding == nil || len(v.Transforms) != 1 || v.Transforms[0].Quarantined != 20 {
+		t.Errorf("bound: %v, tried %v, %+v", v.Batch.Binding, v.Batch.Tried, v.Transforms)
+	}
+}
+
 // TestGateContracts: what a changed contract means once rows are loaded under the first one. R10, B1
 func TestGateContracts(t *testing.T) {
 	replace := func(pairs ...string) string { return strings.NewReplacer(pairs...).Replace(rigFile) }
