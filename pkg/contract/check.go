@@ -92,6 +92,7 @@ type Checker struct {
 // member is a rendered member of an object: where it stands in its buffer.
 type member struct {
 	name       []byte
+	at         int // among its siblings, in a document
 	start, end int
 }
 
@@ -463,7 +464,7 @@ func (k *Checker) constrain(f *field, text []byte) {
 	if f.max != nil && compare(text, f.max) > 0 {
 		k.fail(name, high)
 	}
-	if !f.list && (f.decl.MinLen != nil || f.decl.MaxLen != nil) {
+	if !f.list && (f.decl.MinLen != nil || f.decl.MaxLen != nil && len(text) > *f.decl.MaxLen) { // a character has a byte or more
 		k.length(f, utf8.RuneCount(text), "characters")
 	}
 	if f.pattern != nil && !f.pattern.Match(text) {

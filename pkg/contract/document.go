@@ -20,6 +20,35 @@ type documentScratch struct {
 	names   []byte
 	copied  []byte
 	bad     fault
+	shapes  [maxLevels + 1]shape // by level
+}
+
+// shape is what an object's names were. Records of one source are much alike: the names of an object that has those of
+// the last one on its level need not be read, checked and sorted again.
+type shape struct {
+	text  []byte   // of names
+	names [][]byte // `"name":`, as they stood
+	order []int    // of names, in the order of the canonical form
+}
+
+// maxShape bounds the members of an object whose shape is kept.
+const maxShape = 64
+
+// keep makes s the shape of an object whose members, all of other names and without escapes, are given in order.
+func (s *shape) keep(members []member) {
+	s.text, s.names, s.order = s.text[:0], s.names[:0], s.order[:0]
+	if len(members) > maxShape {
+		return
+	}
+	for range members {
+		s.names = append(s.names, nil)
+	}
+	for _, m := range members {
+		mark := len(s.text)
+		s.text = append(append(append(s.text, '"'), m.name...), `":`...)
+		s.names[m.at] = s.text[mark:len(s.text):len(s.text)]
+		s.order = append(s.order, m.at)
+	}
 }
 
 // document appends any JSON value in canonical form: numbers without exponent and superfluous zeros, names sorted as
@@ -86,57 +115,77 @@ func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int) {
 // object appends the object at i with its members in order.
 func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int) {
 	d := &k.doc
+	last := &d.shapes[level]
 	base, names, start := len(d.members), len(d.names), len(dst)
-	ordered := true // the names rise: they are in order, and none stands twice
-	var last []byte
+	alike, plain, ordered := true, true, true // ordered: the names rise, so none stands twice
 	dst = append(dst, '{')
 	i = skipSpace(raw, i+1)
-	for raw[i] != '}' {
-		if last != nil {
+	n := 0
+	for ; raw[i] != '}'; n++ {
+		if n > 0 {
 			dst = append(dst, ',')
 			i = skipSpace(raw, i+1)
 		}
-		end, plain := skipString(raw, i)
-		m := member{name: raw[i+1 : end-1], start: len(dst)}
-		if plain {
+		m := member{at: n, start: len(dst)}
+		if alike = alike && n < len(last.names) && bytes.HasPrefix(raw[i:], last.names[n]); alike {
+			end := i + len(last.names[n])
+			m.name = raw[i+1 : end-2] // not the shape's own text, which may be written over
 			dst = append(dst, raw[i:end]...)
+			i = end
+			ordered = ordered && last.order[n] == n
 		} else {
-			mark := len(d.names)
-			var err error
-			if d.names, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(d.names); err != nil {
-				return dst, k.refuse(CodeBadName, err.Error())
+			end, whole := skipString(raw, i)
+			if m.name = raw[i+1 : end-1]; whole {
+				dst = append(dst, raw[i:end]...)
+			} else {
+				plain = false
+				mark := len(d.names)
+				var err error
+				if d.names, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(d.names); err != nil {
+					return dst, k.refuse(CodeBadName, err.Error())
+				}
+				m.name = d.names[mark:]
+				dst = appendQuoted(dst, m.name)
 			}
-			m.name = d.names[mark:]
-			dst = appendQuoted(dst, m.name)
+			if bad := checkName(m.name); bad.code != "" {
+				return dst, k.refuse(bad.code, bad.message)
+			}
+			dst = append(dst, ':')
+			i = skipSpace(raw, end) + 1
+			ordered = ordered && (n == 0 || less(d.members[len(d.members)-1].name, m.name))
 		}
-		if bad := checkName(m.name); bad.code != "" {
-			return dst, k.refuse(bad.code, bad.message)
-		}
-		dst = append(dst, ':')
-		i = skipSpace(raw, end)
-		if dst, i = k.value(dst, raw, skipSpace(raw, i+1), level+1); i < 0 {
+		if dst, i = k.value(dst, raw, skipSpace(raw, i), level+1); i < 0 {
 			return dst, -1
 		}
 		m.end = len(dst)
-		ordered = ordered && (last == nil || less(last, m.name))
-		last = m.name
 		d.members = append(d.members, m)
 		i = skipSpace(raw, i)
 	}
 	dst = append(dst, '}')
 
-	if members := d.members[base:]; !ordered {
-		sortMembers(members)
+	members := d.members[base:]
+	if alike = alike && n == len(last.names); !alike {
+		if !ordered {
+			sortMembers(members)
+		}
 		for n := 1; n < len(members); n++ {
 			if bytes.Equal(members[n-1].name, members[n].name) {
 				return dst, k.refuse(CodeDuplicateName, "a name stands more than once in an object of the document")
 			}
 		}
+		if plain {
+			last.keep(members)
+		}
+	}
+	if !ordered {
 		d.copied = append(d.copied[:0], dst[start:]...)
 		dst = dst[:start+1]
 		for n, m := range members {
 			if n > 0 {
 				dst = append(dst, ',')
+			}
+			if alike {
+				m = members[last.order[n]]
 			}
 			dst = append(dst, d.copied[m.start-start:m.end-start]...)
 		}

@@ -264,23 +264,28 @@ func appendZeros(dst []byte, n int) []byte {
 
 // compareNumbers compares two numbers in canonical form.
 func compareNumbers(a, b []byte) int {
-	a, negA := bytes.CutPrefix(a, []byte{'-'})
-	b, negB := bytes.CutPrefix(b, []byte{'-'})
+	negA, negB := a[0] == '-', b[0] == '-'
 	switch {
 	case negA && negB:
-		a, b = b, a
+		a, b = b[1:], a[1:]
 	case negA:
 		return -1
 	case negB:
 		return 1
 	}
-	wholeA, fracA, _ := bytes.Cut(a, []byte{'.'})
-	wholeB, fracB, _ := bytes.Cut(b, []byte{'.'})
-	if len(wholeA) != len(wholeB) {
-		return len(wholeA) - len(wholeB)
-	}
-	if c := bytes.Compare(wholeA, wholeB); c != 0 {
+	if c := wholeLen(a) - wholeLen(b); c != 0 {
 		return c
 	}
-	return bytes.Compare(fracA, fracB)
+	// Of the same length before the point: it comes before every digit, and no fraction ends in a zero.
+	return bytes.Compare(a, b)
+}
+
+// wholeLen is the length of a canonical number up to its point.
+func wholeLen(lit []byte) int {
+	for i, c := range lit {
+		if c == '.' {
+			return i
+		}
+	}
+	return len(lit)
 }

@@ -97,6 +97,47 @@ func TestInstants(t *testing.T) {
 	})
 }
 
+// TestCheckerForgets: what a checker makes of a record does not depend on the records before it, however much alike or
+// different they are; what it remembers of their shapes only saves time.
+func TestCheckerForgets(t *testing.T) {
+	c := compile(t, pipeline.Contract{Revision: 1, Key: []string{"id"}, Extra: "keep", Fields: []pipeline.Field{
+		{Name: "id", Type: "string", Const: new("x")}, {Name: "doc", Type: "document"}, {Name: "in", Type: "string", From: "a.b"},
+	}}, pipeline.Target{})
+	name := rapid.SampledFrom([]string{`"a"`, `"b"`, `"c"`, `"a"`, `"b"`, `"c"`, `"bb"`, `"doc"`, `"\u0061"`, `"\""`, `"\ud800"`, `""`})
+	space := rapid.SampledFrom([]string{"", "", "", " "})
+	value := rapid.Custom(func(t *rapid.T) string {
+		return rapid.SampledFrom([]string{`1`, `1.50`, `"s"`, `"\u0073"`, `null`, `true`, `[]`, `{}`, `[1,{"b":2,"a":1}]`}).Draw(t, "value")
+	})
+	var object func(depth int) *rapid.Generator[string]
+	object = func(depth int) *rapid.Generator[string] {
+		return rapid.Custom(func(t *rapid.T) string {
+			var members []string
+			for range rapid.IntRange(0, 5).Draw(t, "members") {
+				v := value
+				if depth > 0 && rapid.IntRange(0, 3).Draw(t, "nest") > 0 {
+					v = object(depth - 1)
+				}
+				members = append(members, name.Draw(t, "name")+space.Draw(t, "space")+":"+space.Draw(t, "space")+v.Draw(t, "value"))
+			}
+			return "{" + space.Draw(t, "space") + strings.Join(members, space.Draw(t, "space")+","+space.Draw(t, "space")) + "}"
+		})
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		k := c.NewChecker()
+		inDoc := rapid.Map(object(1), func(o string) string { return `{"doc":` + o + `}` })
+		flat := rapid.Map(rapid.StringMatching(`[abc]{1,3}`), func(names string) string {
+			return `{"doc":{"` + strings.Join(strings.Split(names, ""), `":1,"`) + `":2}}`
+		})
+		for _, raw := range rapid.SliceOfN(rapid.OneOf(flat, flat, flat, inDoc, object(2)), 1, 20).Draw(t, "records") {
+			rec := page.Record{Raw: []byte(raw)}
+			got, want := k.Check(rec, contract.Place{}, origin()), c.NewChecker().Check(rec, contract.Place{}, origin())
+			if string(got.Line) != string(want.Line) || string(got.Quarantine) != string(want.Quarantine) {
+				t.Fatalf("%s\nafter others: %s%s\nalone:        %s%s", raw, got.Line, got.Quarantine, want.Line, want.Quarantine)
+			}
+		}
+	})
+}
+
 // TestParseLineRefuses: what is not a line of ours is an error, never a panic or half an item.
 func TestParseLineRefuses(t *testing.T) {
 	for _, line := range []string{

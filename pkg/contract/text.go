@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"unicode"
@@ -137,6 +138,9 @@ func parseBoolean(text []byte) (value, ok bool) {
 
 // appendKeyPart writes a key part as etl.JoinKey does.
 func appendKeyPart(dst, part []byte) []byte {
+	if bytes.IndexByte(part, '%') < 0 && bytes.IndexByte(part, '#') < 0 {
+		return append(dst, part...)
+	}
 	for _, c := range part {
 		switch c {
 		case '%':

@@ -3,6 +3,7 @@ package page
 import (
 	"hash/maphash"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -40,6 +41,7 @@ type Extra struct {
 // node is a place that paths lead to or through, or an undeclared member met before.
 type node struct {
 	name     string
+	quoted   string // as most texts write the name, with its colon; "" if it needs escapes
 	path     Path
 	paths    []int // that end here
 	extra    int   // number of an undeclared member; -1 = none
@@ -84,6 +86,9 @@ func (n *node) child(st step, path Path) *node {
 		n.members, n.elements = map[string]*node{}, map[int]*node{}
 	}
 	c = &node{name: st.name, path: path, extra: -1}
+	if !strings.ContainsFunc(st.name, func(r rune) bool { return r < ' ' || r == '"' || r == '\\' || r == utf8.RuneError }) {
+		c.quoted = `"` + st.name + `":`
+	}
 	if st.index >= 0 {
 		n.elements[st.index] = c
 	} else {
@@ -177,6 +182,8 @@ func (f *Fields) value(i int, n *node) (end int) {
 		end = f.array(i, n)
 	case kind == String:
 		end = s.string(i + 1)
+	case kind == Number:
+		end = s.number(i)
 	default:
 		end = s.skip(i)
 	}
@@ -196,6 +203,22 @@ func (f *Fields) object(i int, n *node) int {
 		return -1
 	}
 	for k := 0; ; k++ {
+		if k < len(n.guess) {
+			if c := n.guess[k]; c.seen != f.pass {
+				if name, at := s.expect(i, k == 0, c.quoted); at >= 0 {
+					c.seen = f.pass
+					if c.extra >= 0 {
+						i = f.tell(at, n, name, c.extra)
+					} else {
+						i = f.value(at, c)
+					}
+					if i < 0 {
+						return -1
+					}
+					continue
+				}
+			}
+		}
 		from := i
 		name, at, more := s.name(i, k == 0)
 		if at < 0 || !more {

@@ -122,6 +122,22 @@ func (s *scanner) name(i int, first bool) (name []byte, at int, more bool) {
 	return name, s.space(i + 1), true
 }
 
+// expect is name for a guess: want, a name in quotes and its colon, comes next. at is -1 if it does not, which is no fault.
+func (s *scanner) expect(i int, first bool, want string) (name []byte, at int) {
+	d := s.data
+	if !first {
+		if i == len(d) || d[i] != ',' {
+			return nil, -1
+		}
+		i = s.space(i + 1)
+	}
+	end := i + len(want)
+	if len(want) == 0 || end > len(d) || string(d[i:end]) != want {
+		return nil, -1
+	}
+	return d[i+1 : end-2], s.space(end)
+}
+
 // element goes on in an array as name does in an object.
 func (s *scanner) element(i int, first bool) (at int, more bool) {
 	d := s.data
@@ -306,7 +322,9 @@ func (s *scanner) string(i int) int {
 		for i+8 <= len(d) {
 			w := binary.LittleEndian.Uint64(d[i:])
 			if hit := ((w - spaces) | ((w ^ quotes) - ones) | ((w ^ slants) - ones)) & highs; hit != 0 {
-				i += bits.TrailingZeros64(hit) >> 3
+				if i += bits.TrailingZeros64(hit) >> 3; d[i] == '"' {
+					return i + 1
+				}
 				break
 			}
 			i += 8
