@@ -60,6 +60,7 @@ type Batch struct {
 	Extraction int          `json:"extraction"` // from 1
 	Binding    *etl.Binding `json:"binding,omitempty"`
 	Tried      *etl.Binding `json:"tried,omitempty"`  // what Gate looked at last; nil once the batch is bound
+	Table      string       `json:"table,omitempty"`  // target.table, when Gate passed last
 	Load       int          `json:"load"`             // number of the current load, from 1
 	Reload     bool         `json:"reload,omitempty"` // an open load of the bound objects: nothing to extract or transform
 
@@ -118,7 +119,7 @@ func (l *Ledger) Owned(ctx context.Context, o Owner) (Batch, error) {
 	return cur, nil
 }
 
-// Update lets the owner change its open batch: extraction, binding (or what was tried), checkpoint, counts, retries, waits and digests. A
+// Update lets the owner change its open batch: extraction, binding (or what was tried), table, checkpoint, counts, retries, waits and digests. A
 // change of anything else, or a lower extraction, is an error of kind Internal. A FAILED batch goes back to RUNNING. A
 // batch of another owner or fence, or completed, is an error of kind Superseded and stays as it is. Change sets absolute
 // values: it may be called more than once, each time on what the item holds then. What changes nothing is not written.
@@ -189,7 +190,7 @@ func (b Batch) onlyProgressSince(old Batch) error {
 	if b.Extraction < old.Extraction {
 		return etl.Errorf(etl.Internal, "an update lowers the extraction from %d to %d", old.Extraction, b.Extraction)
 	}
-	b.Extraction, b.Binding, b.Tried = old.Extraction, old.Binding, old.Tried
+	b.Extraction, b.Binding, b.Tried, b.Table = old.Extraction, old.Binding, old.Tried, old.Table
 	b.Parts, b.Pages, b.Records, b.Bytes = old.Parts, old.Pages, old.Records, old.Bytes
 	b.Counts, b.Retries, b.WaitedMS = old.Counts, old.Retries, old.WaitedMS
 	b.PipelineDigest, b.ManifestDigest = old.PipelineDigest, old.ManifestDigest

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/onceload/onceload/pkg/contract"
@@ -82,8 +83,11 @@ func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error
 	if err != nil {
 		return etl.GateOutput{}, fmt.Errorf("gate %s: %w", o.Batch, err)
 	}
+	if err := s.sameTable(ctx, o.Batch, b, bind, len(m.Parts), p.Target.Table); err != nil {
+		return etl.GateOutput{}, err
+	}
 	if b.Reload {
-		return passed(in, b, m, p.Target.Atomic), nil
+		return s.pass(ctx, o, in, bind, m, p)
 	}
 	rev := revision(p, k)
 	if err := s.compareRevision(ctx, p, rev); err != nil {
@@ -99,20 +103,39 @@ func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error
 	if err := sameContract(p, kept, rev); err != nil {
 		return etl.GateOutput{}, err
 	}
-	b, err = s.Ledger.Update(ctx, o, etl.StageGate, func(b *ledger.Batch) { b.Binding, b.Tried = &bind, nil })
+	return s.pass(ctx, o, in, bind, m, p)
+}
+
+// pass binds the batch and tells Load what to do. An atomic load is one call, so that all rows go into one transaction.
+func (s *Gate) pass(ctx context.Context, o ledger.Owner, in etl.GateInput, bind etl.Binding, m snapshot.Manifest, p *pipeline.Pipeline) (etl.GateOutput, error) {
+	b, err := s.Ledger.Update(ctx, o, etl.StageGate, func(b *ledger.Batch) { b.Binding, b.Tried, b.Table = &bind, nil, p.Target.Table })
 	if err != nil {
 		return etl.GateOutput{}, fmt.Errorf("bind %s: %w", o.Batch, err)
 	}
-	return passed(in, b, m, p.Target.Atomic), nil
-}
-
-// passed tells Load what to do. An atomic load is one call, so that all rows go into one transaction.
-func passed(in etl.GateInput, b ledger.Batch, m snapshot.Manifest, atomic bool) etl.GateOutput {
 	ranges := etl.Ranges(len(m.Parts))
-	if atomic {
+	if p.Target.Atomic {
 		ranges = []etl.Range{{First: 0, Last: len(m.Parts) - 1}}
 	}
-	return etl.GateOutput{Status: etl.StatusPassed, Stale: in.Stale, Binding: *b.Binding, Load: b.Load, Ranges: ranges}
+	return etl.GateOutput{Status: etl.StatusPassed, Stale: in.Stale, Binding: bind, Load: b.Load, Ranges: ranges}, nil
+}
+
+// sameTable warns of a load into another table than the batch's last one. It refuses to finish there what is loaded in
+// part elsewhere: the parts that are done would be missing.
+func (s *Gate) sameTable(ctx context.Context, id etl.Batch, b ledger.Batch, bind etl.Binding, parts int, now string) error {
+	if b.Table == "" || b.Table == now {
+		return nil
+	}
+	loads, err := s.Ledger.Loads(ctx, id, bind, b.Load)
+	if err != nil {
+		return fmt.Errorf("gate %s: %w", id, err)
+	}
+	if len(loads) > 0 {
+		return etl.Errorf(etl.ContractChanged, "%d of %d parts of %s are loaded into the table %s, and target.table is %s now: restore it and redrive; then --reload loads the whole batch into %s",
+			len(loads), parts, id, b.Table, now, now)
+	}
+	s.Log.WarnContext(ctx, "the batch is loaded into another table than before, where its rows stay",
+		slog.String("batch", id.String()), slog.String("before", b.Table), slog.String("now", now))
+	return nil
 }
 
 // balance checks the conservation law of every part and of the batch (B7).

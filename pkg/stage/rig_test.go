@@ -1,10 +1,12 @@
 package stage_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -50,6 +52,7 @@ type rig struct {
 	table      *mem.Table // of the ledger
 	target     *mem.Table
 	ledger     *ledger.Ledger
+	lines      bytes.Buffer // of the log
 	batch      etl.Batch
 	execution  string
 
@@ -105,7 +108,7 @@ func newRig(t *testing.T, file string, pages ...string) *rig {
 		Raw: r.raw, Stage: breaking{r.stage, r}, Ledger: r.ledger, Liveness: ended{}, Secrets: noSecrets{},
 		Target:    func(context.Context, *pipeline.Pipeline) (store.Table, error) { return r.target, nil },
 		Pipelines: func(string) (*pipeline.Pipeline, error) { return r.file, r.broken },
-		HTTP:      &http.Client{Transport: r}, Now: r.clock, Rand: func() float64 { return 0.5 },
+		HTTP:      &http.Client{Transport: r}, Log: slog.New(slog.NewTextHandler(&r.lines, nil)), Now: r.clock, Rand: func() float64 { return 0.5 },
 		Sleep: func(ctx context.Context, d time.Duration) error { r.pass(d); return ctx.Err() },
 	})
 	return r
