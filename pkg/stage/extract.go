@@ -74,6 +74,9 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 		out.Status = claim.Status
 		return out, nil
 	}
+	if in.Request.Reload && !claim.Batch.Reload && in.Progress.Fence == 0 {
+		s.Log.WarnContext(ctx, "the batch was not completed: it goes on where it stopped, and the reload has no effect", slog.String("batch", b.String()))
+	}
 	if claim.Resumed {
 		// A redrive begins with fresh bounds: the operator asked for another try.
 		out.Attempts, out.Idle, out.Restarts, out.WaitBegan = 0, 0, 0, ""

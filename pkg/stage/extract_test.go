@@ -228,3 +228,43 @@ func TestExtractCalls(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// TestReloadOfAnOpenBatch: a batch that is not completed goes on where it stopped, and a reload it was asked for is said
+// to have no effect; an open reload goes on as one. R20
+func TestReloadOfAnOpenBatch(t *testing.T) {
+	r := newRig(t, rigFile, many(2))
+	claim := func(execution string) {
+		t.Helper()
+		in := etl.ExtractInput{Execution: execution, Request: r.request()}
+		in.Request.Reload = true
+		p, err := r.Extract.Run(t.Context(), in)
+		must(t, err)
+		if p.Status != etl.StatusLanded {
+			t.Fatalf("%+v", p)
+		}
+		in.Progress = p
+		_, err = r.Extract.Run(t.Context(), in) // a later call of the same execution does not say it again
+		must(t, err)
+		r.execution = execution
+	}
+	says := func(what string, want bool) {
+		t.Helper()
+		n := strings.Count(r.lines.String(), "reload has no effect")
+		if want && n != 1 || !want && n > 0 {
+			t.Errorf("%s: it said %q", what, r.lines.String())
+		}
+		r.lines.Reset()
+	}
+	claim("first")
+	says("a batch that was never run", true)
+	claim("second")
+	says("an open batch", true)
+	p, g := r.bound()
+	must(t, r.load(p, g))
+	_, err := r.settle(p, g)
+	must(t, err)
+	claim("third")
+	says("a completed batch", false)
+	claim("fourth")
+	says("an open reload", false)
+}
