@@ -217,12 +217,12 @@ func paginateRows() []row {
 		return r
 	}
 	return []row{
-		style("page", "A page number as a parameter; ends at total_pages, at has_more, or at an empty page.",
+		style("page", "A page number as a parameter; ends at total_pages if that is set, at has_more, or at an empty page.",
 			param("Parameter that carries the page number."), start("1", "Number of the first page."),
-			sizeParam("size_param"), size("size"), total("total_pages", "Path of the number of pages.")),
-		style("offset", "A record offset as a parameter; ends at total, at has_more, or at an empty page. Once a page was full the offset moves by limit, over short pages too: a source that cuts pages by their size in bytes needs another style, or it skips records.",
+			sizeParam("size_param"), size("size"), total("total_pages", "Path of the number of pages. Every page must give it, but for one that says has_more, or an empty first page: one without it, or with null, is SourceMalformed.")),
+		style("offset", "A record offset as a parameter; ends at total if that is set, at has_more, or at an empty page. Once a page was full the offset moves by limit, over short pages too: a source that cuts pages by their size in bytes needs another style, or it skips records.",
 			param("Parameter that carries the offset."), start("0", "Offset of the first record."),
-			sizeParam("limit_param"), size("limit"), total("total", "Path of the number of records.")),
+			sizeParam("limit_param"), size("limit"), total("total", "Path of the number of records. Every page must give it, as with total_pages.")),
 		style("cursor", "A cursor from the body as a parameter; ends when there is none.",
 			param("Parameter that carries the cursor."), at("next", "Path of the next cursor.", true, false), size("size")),
 		style("link", "The Link header's rel=\"next\"; ends when there is none.", size("size")),

@@ -103,7 +103,8 @@ type turn struct {
 // next says where the page after at stands, or that at was the last. has_more rules where the page has it; then a page that
 // is short ends it if stop_on_short says so, and only then, because filters and limits of servers make short pages
 // anywhere; then total or total_pages, or the absence of a next cursor or link. An empty page is the end where the source
-// states nothing else.
+// states nothing else. A total that is declared must be there, but on an empty first page: without it a page that lost its
+// records would pass for the end.
 // Errors of kind SourceRejected are final, all others mean a malformed page.
 func (g pager) next(c *Client, at State, t turn) (next State, done bool, err error) {
 	next = State{Page: at.Page + 1}
@@ -142,8 +143,11 @@ func (g pager) next(c *Client, at State, t turn) (next State, done bool, err err
 		case err != nil:
 			return at, false, err
 		case stated:
-		case known && next.Number-first >= total, !known && t.records == 0:
+		case known && next.Number-first >= total, t.records == 0 && (g.total == nil || !known && at.First()):
 			return at, true, nil
+		case !known && g.total != nil:
+			key := map[string]string{"page": "total_pages", "offset": "total"}[g.Style]
+			return at, false, fmt.Errorf("there is no total at %s: where the source gives none, leave source.paginate.%s.%s out, and paging ends at an empty page", g.total, g.Style, key)
 		}
 	case "cursor":
 		next.Value, err = g.text(t.around, "next cursor")
@@ -187,7 +191,7 @@ func (g pager) step(records int, full bool) int64 {
 	return int64(records)
 }
 
-// count reads total_pages or total; a page that leaves it out states nothing.
+// count reads total_pages or total; known is false where a page has none.
 func (g pager) count(doc []byte) (n int64, known bool, err error) {
 	if g.total == nil {
 		return 0, false, nil

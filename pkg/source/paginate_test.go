@@ -100,6 +100,12 @@ func TestPaging(t *testing.T) {
 				}
 				return ids(n, n+1, `,"total":5`), ""
 			}, "0 1 2 4", 3},
+		{"no total on an empty first page", pipeline.Paginate{Style: "page", Param: "p", Start: 1, Total: "pages"},
+			func(*testing.T, *http.Request) (string, string) { return ids(0, 0, `,"pages":null`), "" }, "1", 0},
+		{"no total where has_more speaks", pipeline.Paginate{Style: "page", Param: "p", Start: 1, Total: "pages", HasMore: "more"},
+			func(t *testing.T, req *http.Request) (string, string) {
+				return ids(0, 1, fmt.Sprintf(`,"pages":null,"more":%v`, number(t, req, "p") < 2)), ""
+			}, "1 2", 2},
 		{"offset with total 0", pipeline.Paginate{Style: "offset", Param: "offset", Size: 2, Total: "total"},
 			func(*testing.T, *http.Request) (string, string) { return ids(0, 0, `,"total":0`), "" }, "0", 0},
 		{"cursor", pipeline.Paginate{Style: "cursor", Param: "after", Path: "next"},
@@ -203,6 +209,8 @@ func TestContradictions(t *testing.T) {
 	}{
 		{"more without a cursor", ids(0, 1, `,"more":true`), pipeline.Paginate{Style: "cursor", Param: "c", Path: "next", HasMore: "more"}, "no next cursor"},
 		{"total is text", ids(0, 1, `,"total":"many"`), pipeline.Paginate{Style: "offset", Param: "o", Total: "total"}, "not a whole number"},
+		{"no total on a page with records", ids(0, 1, ""), pipeline.Paginate{Style: "offset", Param: "o", Total: "total"}, "no total at total"},
+		{"null total_pages on a page with records", ids(0, 1, `,"pages":null`), pipeline.Paginate{Style: "page", Param: "p", Total: "pages"}, "leave source.paginate.page.total_pages out"},
 		{"last record without the key", `{"data":[{"id":1},{}]}`, pipeline.Paginate{Style: "keyset", Param: "since", Path: "id"}, "last record has no id"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -211,6 +219,24 @@ func TestContradictions(t *testing.T) {
 			_, _, err := r.fetch()
 			wantKind(t, err, etl.SourceMalformed, tc.want)
 		})
+	}
+}
+
+// A total that an earlier page gave, and a later empty one leaves out: that page is no end, it may be cut short.
+func TestTotalGoesMissing(t *testing.T) {
+	r := newRig(t, nil)
+	r.handler = func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Query().Get("p") == "0" {
+			reply(w, 200, ids(0, 2, `,"pages":3`))
+			return
+		}
+		reply(w, 200, ids(0, 0, ""))
+	}
+	r.pipeline.Source.Paginate = pipeline.Paginate{Style: "page", Param: "p", Total: "pages"}
+	pages, err := r.walk()
+	wantKind(t, err, etl.SourceMalformed, "no total at pages")
+	if len(pages) != 1 {
+		t.Errorf("%d pages, want the first one", len(pages))
 	}
 }
 
