@@ -69,6 +69,14 @@ every: 2h`,
 		{"bad lag", "every: 1h", `every: 1h
 lag: 90s`,
 			`3:6: lag: "90s" is not whole minutes; write whole minutes like 5m, 2h or 1d instead`},
+		{"lag of decades", "every: 1h", `every: 1h
+lag: 400000h`,
+			`3:6: lag: "400000h" is out of range: at most 31d; write whole minutes like 5m, 2h or 1d instead`},
+		{"lookback of years", "every: 1h", `every: 1h
+lookback: 367d`,
+			`3:11: lookback: "367d" is out of range: at most 366d; write whole minutes like 5m, 2h or 1d instead`},
+		{"max_age of decades", "min_records: 1", "max_age: 400000h",
+			`23:19: checks.max_age: "400000h" is out of range: at most 3660d; write whole minutes like 5m, 2h or 1d instead`},
 		{"bad duration", "base: 1s", "base: 1 second",
 			`10:17: source.retry.base: "1 second" is no duration; write a duration like 500ms, 5s or 6h instead`},
 		{"zero duration", "base: 1s", "base: 0s",

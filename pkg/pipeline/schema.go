@@ -1,6 +1,11 @@
 package pipeline
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
+
+const day = 24 * time.Hour
 
 // row is one key of a pipeline file. The rows are all there is to the format: decoding, faults, the JSON Schema and the
 // reference table come from them; only rules about several keys together stand in check.go.
@@ -52,10 +57,10 @@ func schema() row {
 			into: func(p *Pipeline) any { return &p.Name }},
 		{key: "every", required: true, doc: "Length of a slot, in UTC: minutes that divide an hour, hours that divide a day, 1d, or 7d from Monday.",
 			typ: slotLength(), into: func(p *Pipeline) any { return &p.Schedule.Every }},
-		{key: "lag", def: "0s", doc: "How long after its window closed the slot runs.",
-			typ: minutes(), into: func(p *Pipeline) any { return &p.Schedule.Lag }},
-		{key: "lookback", def: "0s", doc: "How far the window reaches back before its slot, for records that show up late.",
-			typ: minutes(), into: func(p *Pipeline) any { return &p.Schedule.Lookback }},
+		{key: "lag", def: "0s", doc: "How long after its window closed the slot runs; at most 31d.",
+			typ: minutes(31 * day), into: func(p *Pipeline) any { return &p.Schedule.Lag }},
+		{key: "lookback", def: "0s", doc: "How far the window reaches back before its slot, for records that show up late; at most 366d.",
+			typ: minutes(366 * day), into: func(p *Pipeline) any { return &p.Schedule.Lookback }},
 		{key: "source", required: true, doc: "The HTTP API: one endpoint a file.", keys: sourceRows()},
 		{key: "contract", required: true, doc: "What a record must be.", keys: contractRows()},
 		{key: "quarantine", doc: "How much quarantine a batch may have: it fails if at least min_rows are quarantined and max_ratio is passed, or if no record is valid.", keys: []row{
@@ -71,8 +76,8 @@ func schema() row {
 				typ: integer(0, 1_000_000_000_000), into: func(p *Pipeline) any { return &p.Checks.MaxRecords }},
 			{key: "max_duplicate_ratio", otherwise: "off", doc: "Highest part of the valid records that may be duplicates of another.",
 				typ: ratio(), into: func(p *Pipeline) any { return &p.Checks.MaxDuplicateRatio }},
-			{key: "max_age", otherwise: "off", doc: "Highest age of the newest version at the end of the window.",
-				typ: minutes(), into: func(p *Pipeline) any { return &p.Checks.MaxAge }},
+			{key: "max_age", otherwise: "off", doc: "Highest age of the newest version at the end of the window; at most 3660d.",
+				typ: minutes(3660 * day), into: func(p *Pipeline) any { return &p.Checks.MaxAge }},
 		}},
 		{key: "target", required: true, doc: "The table the rows go to.", keys: []row{
 			{key: "table", required: true, doc: "Name of the table.",

@@ -149,7 +149,16 @@ func slotLength() typ {
 	return t
 }
 
-func minutes() typ { return span("whole minutes", "whole minutes like 5m, 2h or 1d", etl.ParseLag) }
+// minutes is a duration of whole minutes, at most the longest that anybody can mean.
+func minutes(most time.Duration) typ {
+	return span("whole minutes", "whole minutes like 5m, 2h or 1d", func(s string) (time.Duration, error) {
+		d, err := etl.ParseLag(s)
+		if err == nil && d > most {
+			err = fmt.Errorf("%s is out of range: at most %s", quote(s), etl.FormatSpan(most))
+		}
+		return d, err
+	})
+}
 
 // wait is a duration of retry: as time.ParseDuration reads it, at least a millisecond, at most a week.
 func wait() typ {
