@@ -319,71 +319,81 @@ func shortName(name []byte) string {
 	return strings.ToValidUTF8(string(name[:maxShown]), "") + "…"
 }
 
-// field checks one field and renders its column.
+// field checks one field and renders its column, unless it is left out.
 func (k *Checker) field(i int, f *field) {
 	v := &k.mapKey
 	if f.slot >= 0 {
 		v = &k.values[f.slot]
 	}
+	if v.Kind == page.Missing || v.Kind == page.Null {
+		k.absent(i, f, v.Kind == page.Null)
+		return
+	}
 	start, before := len(k.out), len(k.reasons)
 	k.out = append(k.out, f.member...)
-	if keep := k.column(i, f, v); !keep || len(k.reasons) > before {
+	switch {
+	case f.list:
+		k.list(f, v)
+	case f.scalar == typeDocument:
+		var bad fault
+		if k.out, bad = k.document(k.out, v.Raw); bad.code != "" {
+			k.fail(f.decl.Name, bad)
+		}
+	default:
+		k.value(i, f, v)
+	}
+	if len(k.reasons) > before {
 		k.out = k.out[:start]
 		return
 	}
 	k.out = append(k.out, ',')
 }
 
-// column renders the value of a field. It reports false if the column is left out.
-func (k *Checker) column(i int, f *field, v *page.Value) bool {
-	name := f.decl.Name
-	absent := v.Kind == page.Missing || v.Kind == page.Null
-	switch {
-	case absent && f.key && (f.fixed == nil || f.decl.Required):
+// absent checks a field without a value, and renders its const or default.
+func (k *Checker) absent(i int, f *field, null bool) {
+	switch name := f.decl.Name; {
+	case f.key && (f.fixed == nil || f.decl.Required):
 		k.fail(name, fault{CodeKeyEmpty, "want a value: the field is part of the key"})
-	case v.Kind == page.Null && (f.version || !f.nullable):
+	case null && (f.version || !f.nullable):
 		k.fail(name, fault{CodeNull, "want a value, not null"})
-	case v.Kind == page.Missing && (f.version && f.fixed == nil || f.decl.Required):
+	case !null && (f.version && f.fixed == nil || f.decl.Required):
 		k.fail(name, fault{CodeMissing, "want a value"})
-	case absent && f.fixed != nil:
+	case f.fixed != nil:
 		k.keep(i, f, f.fixed)
-		k.out = f.render(k.out, f.fixed)
-	case absent:
-		return false
-	case f.list:
-		k.list(f, v)
-	case f.scalar == typeDocument:
-		var bad fault
-		if k.out, bad = k.document(k.out, v.Raw); bad.code != "" {
-			k.fail(name, bad)
-		}
-	default:
-		text, bad := k.scalar(f, v)
-		switch {
-		case f.key && bad.code == CodeType:
-			k.fail(name, fault{CodeKeyType, bad.message})
-			return true
-		case f.key && v.Kind == page.String && k.empty:
-			k.fail(name, fault{CodeKeyEmpty, "want a value: the field is part of the key"})
-			return true
-		case bad.code != "":
-			k.fail(name, bad)
-			return true
-		}
-		if f.key && !v.Plain && bytes.IndexByte(text, 0) >= 0 { // only an escape can write it
-			k.fail(name, fault{CodeBadText, "want no U+0000 in a key part"})
-		}
-		if f.constrained {
-			k.constrain(f, text)
-		}
-		k.keep(i, f, text)
-		if v.Plain && f.verbatim {
-			k.out = append(k.out, v.Raw...)
-		} else {
-			k.out = f.render(k.out, text)
-		}
+		k.out = append(k.out, f.member...)
+		k.out = append(f.render(k.out, f.fixed), ',')
 	}
-	return true
+}
+
+// value checks and renders a scalar.
+func (k *Checker) value(i int, f *field, v *page.Value) {
+	name := f.decl.Name
+	text, bad := k.scalar(f, v)
+	switch {
+	case f.key && bad.code == CodeType:
+		k.fail(name, fault{CodeKeyType, bad.message})
+		return
+	case f.key && v.Kind == page.String && k.empty:
+		k.fail(name, fault{CodeKeyEmpty, "want a value: the field is part of the key"})
+		return
+	case bad.code != "":
+		k.fail(name, bad)
+		return
+	}
+	if f.key && !v.Plain && bytes.IndexByte(text, 0) >= 0 { // only an escape can write it
+		k.fail(name, fault{CodeBadText, "want no U+0000 in a key part"})
+	}
+	if f.constrained {
+		k.constrain(f, text)
+	}
+	if f.key || f.version {
+		k.keep(i, f, text)
+	}
+	if v.Plain && f.verbatim {
+		k.out = append(k.out, v.Raw...)
+	} else {
+		k.out = f.render(k.out, text)
+	}
 }
 
 // keep keeps a canonical text for key and version.

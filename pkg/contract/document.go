@@ -14,7 +14,7 @@ const (
 	maxName   = 65_535
 )
 
-// documentScratch is what a document is put in order with. Both stacks hold the open objects, outermost first.
+// documentScratch is what a document is put in order with. The stacks hold the open objects, outermost first.
 type documentScratch struct {
 	members []member
 	names   []byte
@@ -23,25 +23,26 @@ type documentScratch struct {
 	shapes  [maxLevels + 1]shape // by level
 }
 
-// shape is what an object's names were. Records of one source are much alike: the names of an object that has those of
-// the last one on its level need not be read, checked and sorted again.
+// shape is what an object's names were. Records of one source are much alike: an object with the names of the last one on
+// its level, and with scalars in canonical form, is in order once its members are taken in the order of that one.
 type shape struct {
 	text  []byte   // of names
 	names [][]byte // `"name":`, as they stood
 	order []int    // of names, in the order of the canonical form
+	spans [][2]int // scratch: where the members stand
 }
 
 // maxShape bounds the members of an object whose shape is kept.
 const maxShape = 64
 
-// keep makes s the shape of an object whose members, all of other names and without escapes, are given in order.
+// keep makes s the shape of an object of scalars whose members, all of other names and without escapes, are given in order.
 func (s *shape) keep(members []member) {
-	s.text, s.names, s.order = s.text[:0], s.names[:0], s.order[:0]
+	s.text, s.names, s.order, s.spans = s.text[:0], s.names[:0], s.order[:0], s.spans[:0]
 	if len(members) > maxShape {
 		return
 	}
 	for range members {
-		s.names = append(s.names, nil)
+		s.names, s.spans = append(s.names, nil), append(s.spans, [2]int{})
 	}
 	for _, m := range members {
 		mark := len(s.text)
@@ -51,11 +52,51 @@ func (s *shape) keep(members []member) {
 	}
 }
 
+// object appends the object at i if it has this shape, and returns the offset behind it; -1 if it has not.
+func (s *shape) object(dst, raw []byte, i int) ([]byte, int) {
+	for n, name := range s.names {
+		i++ // behind the brace or the comma
+		if !bytes.HasPrefix(raw[i:], name) {
+			return dst, -1
+		}
+		start := i
+		switch i += len(name); raw[i] {
+		case '{', '[', ' ', '\t', '\r', '\n':
+			return dst, -1
+		case '"':
+			var plain bool
+			if i, plain = skipString(raw, i); !plain {
+				return dst, -1
+			}
+		case 't', 'f', 'n':
+			i = skipWord(raw, i)
+		default:
+			lit := i
+			if i = skipWord(raw, i); !isCanonical(raw[lit:i], false) {
+				return dst, -1
+			}
+		}
+		s.spans[n] = [2]int{start, i}
+		if raw[i] != ',' && (raw[i] != '}' || n < len(s.names)-1) {
+			return dst, -1
+		}
+	}
+	if len(s.names) == 0 || raw[i] != '}' {
+		return dst, -1
+	}
+	dst = append(dst, '{')
+	for _, n := range s.order {
+		dst = append(append(dst, raw[s.spans[n][0]:s.spans[n][1]]...), ',')
+	}
+	dst[len(dst)-1] = '}'
+	return dst, i + 1
+}
+
 // document appends any JSON value in canonical form: numbers without exponent and superfluous zeros, names sorted as
 // bytes, strings with the fewest escapes, no white space. raw is known to be valid JSON.
 func (k *Checker) document(dst, raw []byte) ([]byte, fault) {
 	k.doc.members, k.doc.names, k.doc.bad = k.doc.members[:0], k.doc.names[:0], fault{}
-	dst, _ = k.value(dst, raw, 0, 1)
+	dst, _ = k.node(dst, raw, 0, 1)
 	return dst, k.doc.bad
 }
 
@@ -65,8 +106,8 @@ func (k *Checker) refuse(code, message string) int {
 	return -1
 }
 
-// value appends the value at i and returns the offset behind it, -1 if it is refused.
-func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int) {
+// node appends the value at i and returns the offset behind it, -1 if it is refused.
+func (k *Checker) node(dst, raw []byte, i, level int) ([]byte, int) {
 	if level > maxLevels {
 		return dst, k.refuse(CodeTooDeep, "want at most 32 levels")
 	}
@@ -81,7 +122,7 @@ func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int) {
 				dst = append(dst, ',')
 				i = skipSpace(raw, i+1)
 			}
-			if dst, i = k.value(dst, raw, i, level+1); i < 0 {
+			if dst, i = k.node(dst, raw, i, level+1); i < 0 {
 				return dst, -1
 			}
 			i = skipSpace(raw, i)
@@ -116,80 +157,69 @@ func (k *Checker) value(dst, raw []byte, i, level int) ([]byte, int) {
 func (k *Checker) object(dst, raw []byte, i, level int) ([]byte, int) {
 	d := &k.doc
 	last := &d.shapes[level]
+	if dst, end := last.object(dst, raw, i); end >= 0 {
+		return dst, end
+	}
 	base, names, start := len(d.members), len(d.names), len(dst)
-	alike, plain, ordered := true, true, true // ordered: the names rise, so none stands twice
+	ordered := true // the names rise, so none stands twice
+	flat := true    // names without escapes, and scalars
 	dst = append(dst, '{')
 	i = skipSpace(raw, i+1)
-	n := 0
-	for ; raw[i] != '}'; n++ {
+	for n := 0; raw[i] != '}'; n++ {
 		if n > 0 {
 			dst = append(dst, ',')
 			i = skipSpace(raw, i+1)
 		}
-		m := member{at: n, start: len(dst)}
-		if alike = alike && n < len(last.names) && bytes.HasPrefix(raw[i:], last.names[n]); alike {
-			end := i + len(last.names[n])
-			m.name = raw[i+1 : end-2] // not the shape's own text, which may be written over
+		end, whole := skipString(raw, i)
+		m := member{name: raw[i+1 : end-1], at: n, start: len(dst)}
+		if whole {
 			dst = append(dst, raw[i:end]...)
-			i = end
-			ordered = ordered && last.order[n] == n
 		} else {
-			end, whole := skipString(raw, i)
-			if m.name = raw[i+1 : end-1]; whole {
-				dst = append(dst, raw[i:end]...)
-			} else {
-				plain = false
-				mark := len(d.names)
-				var err error
-				if d.names, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(d.names); err != nil {
-					return dst, k.refuse(CodeBadName, err.Error())
-				}
-				m.name = d.names[mark:]
-				dst = appendQuoted(dst, m.name)
+			flat = false
+			mark := len(d.names)
+			var err error
+			if d.names, err = (page.Value{Kind: page.String, Raw: raw[i:end]}).AppendText(d.names); err != nil {
+				return dst, k.refuse(CodeBadName, err.Error())
 			}
-			if bad := checkName(m.name); bad.code != "" {
-				return dst, k.refuse(bad.code, bad.message)
-			}
-			dst = append(dst, ':')
-			i = skipSpace(raw, end) + 1
-			ordered = ordered && (n == 0 || less(d.members[len(d.members)-1].name, m.name))
+			m.name = d.names[mark:]
+			dst = appendQuoted(dst, m.name)
 		}
-		if dst, i = k.value(dst, raw, skipSpace(raw, i), level+1); i < 0 {
+		if bad := checkName(m.name); bad.code != "" {
+			return dst, k.refuse(bad.code, bad.message)
+		}
+		dst = append(dst, ':')
+		i = skipSpace(raw, skipSpace(raw, end)+1)
+		flat = flat && raw[i] != '{' && raw[i] != '['
+		if dst, i = k.node(dst, raw, i, level+1); i < 0 {
 			return dst, -1
 		}
 		m.end = len(dst)
+		ordered = ordered && (n == 0 || less(d.members[len(d.members)-1].name, m.name))
 		d.members = append(d.members, m)
 		i = skipSpace(raw, i)
 	}
 	dst = append(dst, '}')
 
 	members := d.members[base:]
-	if alike = alike && n == len(last.names); !alike {
-		if !ordered {
-			sortMembers(members)
-		}
+	if !ordered {
+		sortMembers(members)
 		for n := 1; n < len(members); n++ {
 			if bytes.Equal(members[n-1].name, members[n].name) {
 				return dst, k.refuse(CodeDuplicateName, "a name stands more than once in an object of the document")
 			}
 		}
-		if plain {
-			last.keep(members)
-		}
-	}
-	if !ordered {
 		d.copied = append(d.copied[:0], dst[start:]...)
 		dst = dst[:start+1]
 		for n, m := range members {
 			if n > 0 {
 				dst = append(dst, ',')
 			}
-			if alike {
-				m = members[last.order[n]]
-			}
 			dst = append(dst, d.copied[m.start-start:m.end-start]...)
 		}
 		dst = append(dst, '}')
+	}
+	if flat {
+		last.keep(members)
 	}
 	d.members, d.names = d.members[:base], d.names[:names]
 	return dst, i + 1

@@ -26,18 +26,24 @@ func cleaners() map[string]cleaner {
 
 // appendMapped changes the case; of ASCII the 26 letters from first on have another.
 func appendMapped(dst, src []byte, first byte, to func(rune) rune) []byte {
-	for i := 0; i < len(src); {
-		if c := src[i]; c < utf8.RuneSelf {
-			if c-first < 26 {
-				c ^= 0x20
-			}
-			dst = append(dst, c)
-			i++
-			continue
+	start := len(dst)
+	dst = append(dst, src...)
+	for i, c := range dst[start:] {
+		if c >= utf8.RuneSelf {
+			return appendMappedRunes(dst[:start+i], src[i:], to)
 		}
-		r, n := utf8.DecodeRune(src[i:])
+		if c-first < 26 {
+			dst[start+i] = c ^ 0x20
+		}
+	}
+	return dst
+}
+
+func appendMappedRunes(dst, src []byte, to func(rune) rune) []byte {
+	for len(src) > 0 {
+		r, n := utf8.DecodeRune(src)
 		dst = utf8.AppendRune(dst, to(r))
-		i += n
+		src = src[n:]
 	}
 	return dst
 }

@@ -190,8 +190,12 @@ func (f *Fields) value(i int, n *node) (end int) {
 	if end < 0 {
 		return -1
 	}
-	for _, p := range n.paths {
-		f.out[p] = Value{Kind: kind, Plain: kind == String && !s.escaped, Raw: s.data[i:end:end]}
+	if len(n.paths) > 0 {
+		raw, plain := s.data[i:end:end], kind == String && !s.escaped
+		for _, p := range n.paths {
+			v := &f.out[p]
+			v.Kind, v.Plain, v.Raw = kind, plain, raw
+		}
 	}
 	return end
 }
