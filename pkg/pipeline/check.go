@@ -66,10 +66,10 @@ func (r *reader) checkSource() {
 		names[low] = true
 	}
 	if h := s.Auth.Name; s.Auth.Scheme == "header" && names[strings.ToLower(h)] {
-		r.atValue("source.auth.header.name", "it under auth alone", "headers sets %s too", h)
+		r.atValue("source.auth.header.name", "it under source.auth alone", "source.headers sets %s too", h)
 	}
 	if h := s.IdempotencyHeader; h != "" && names[strings.ToLower(h)] {
-		r.atValue("source.idempotency_header", "it here alone", "headers sets %s too", h)
+		r.atValue("source.idempotency_header", "it here alone", "source.headers sets %s too", h)
 	}
 	if s.Auth.Scheme == "query" {
 		r.queryOnce("source.auth.query.name", s.Auth.Name)
@@ -91,7 +91,7 @@ func (r *reader) checkSource() {
 	}
 	r.checkKeyPath()
 	if style := s.Paginate.Style; s.Paginate.Param != "" && strings.TrimSpace(s.Body) != "" && !strings.HasPrefix(strings.TrimSpace(s.Body), "{") && r.good("source.body") {
-		r.atValue("source.body", "a JSON object", "%s puts %s into the body, which is no object", style, quote(s.Paginate.Param))
+		r.atValue("source.body", "a JSON object", "source.paginate.%s puts %s into the body, which is no object", style, quote(s.Paginate.Param))
 	}
 	if at, ok := r.places["source.budget"]; ok {
 		r.p.budgetLine, r.p.budgetColumn = at.key.line, at.key.column
@@ -132,7 +132,7 @@ func deleteFrom(d *Delete) string {
 func (r *reader) queryOnce(path, name string) {
 	for _, q := range r.p.Source.Query {
 		if q.Name == name && name != "" {
-			r.atValue(path, "it in one place", "query sets %s too", quote(name))
+			r.atValue(path, "it in one place", "source.query sets %s too", quote(name))
 		}
 	}
 }
@@ -156,7 +156,7 @@ func (r *reader) checkPaginate() {
 		r.atValue(sizeParam, "two parameters", "%s carries the position already", quote(g.Param))
 	}
 	if a := r.p.Source.Auth; a.Scheme == "query" && a.Name != "" && (a.Name == g.Param || a.Name == g.SizeParam) {
-		r.atValue("source.auth.query.name", "another parameter", "paginate sets %s too", quote(a.Name))
+		r.atValue("source.auth.query.name", "another parameter", "source.paginate sets %s too", quote(a.Name))
 	}
 	if !r.good(size) {
 		return
@@ -384,7 +384,7 @@ func (r *reader) declared(path, name string) *Field {
 	for i, f := range r.p.Contract.Fields {
 		names[i] = f.Name
 	}
-	r.atValue(path, cmp.Or(nearest(name, names), "a name that stands under fields"), "%s is not among fields", quote(name))
+	r.atValue(path, cmp.Or(nearest(name, names), "a name that stands under contract.fields"), "%s is not among contract.fields", quote(name))
 	return nil
 }
 
@@ -431,7 +431,7 @@ func (r *reader) checkChecks() {
 		r.atValue("checks.max_records", "at least min_records", "max_records is less than min_records")
 	}
 	if f := r.field(r.p.Contract.Version); c.MaxAge > 0 && r.good("contract.version") && (f == nil || f.Type != "timestamp") {
-		r.atKey("checks.max_age", "the file without it, or a version of type timestamp,", "without a timestamp as version nothing has an age")
+		r.atKey("checks.max_age", "the file without it, or a contract.version of type timestamp,", "without a timestamp as contract.version nothing has an age")
 	}
 }
 

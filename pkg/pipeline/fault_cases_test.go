@@ -136,14 +136,14 @@ lookback: 367d`,
 		{"header of auth too", `headers: {Accept: application/json}
   auth: {bearer: {secret: token}}`, `headers: {X-Key: a}
   auth: {header: {name: x-key, secret: token}}`,
-			"7:25: source.auth.header.name: headers sets x-key too; write it under auth alone instead"},
+			"7:25: source.auth.header.name: source.headers sets x-key too; write it under source.auth alone instead"},
 		{"auth parameter in query", "auth: {bearer: {secret: token}}", "auth: {query: {name: limit, secret: token}}",
-			`7:24: source.auth.query.name: query sets "limit" too; write it in one place instead`},
+			`7:24: source.auth.query.name: source.query sets "limit" too; write it in one place instead`},
 		{"auth parameter of paging", "auth: {bearer: {secret: token}}", "auth: {query: {name: cursor, secret: token}}",
-			`7:24: source.auth.query.name: paginate sets "cursor" too; write another parameter instead`},
+			`7:24: source.auth.query.name: source.paginate sets "cursor" too; write another parameter instead`},
 		{"paging parameter in query", "{cursor: {param: cursor, next: meta.next}}", "{offset: {param: from, limit_param: limit, limit: 5}}",
-			`9:30: source.paginate.offset.param: query sets "from" too; write it in one place instead
-9:49: source.paginate.offset.limit_param: query sets "limit" too; write it in one place instead`},
+			`9:30: source.paginate.offset.param: source.query sets "from" too; write it in one place instead
+9:49: source.paginate.offset.limit_param: source.query sets "limit" too; write it in one place instead`},
 		{"paging parameter twice", "{cursor: {param: cursor, next: meta.next}}", "{offset: {param: x, limit_param: x, limit: 5}}",
 			`9:46: source.paginate.offset.limit_param: "x" carries the position already; write two parameters instead`},
 		{"size parameter without size", "{cursor: {param: cursor, next: meta.next}}", "{page: {param: page, size_param: per}}",
@@ -167,7 +167,7 @@ lookback: 367d`,
 		{"body that is no object, with paging", "records: data", `records: data
   method: POST
   body: "[1]"`,
-			`10:9: source.body: cursor puts "cursor" into the body, which is no object; write a JSON object instead`},
+			`10:9: source.body: source.paginate.cursor puts "cursor" into the body, which is no object; write a JSON object instead`},
 		{"bad placeholder in a body", "records: data", `records: data
   method: POST
   body: '{"a": "{windw.start}"}'`,
@@ -295,7 +295,7 @@ contract:
 		{"zone of the machine", "{type: timestamp}", "{type: timestamp, zone: Local}",
 			`22:38: contract.fields.updated.zone: "Local" is no time zone; write an IANA name like Europe/Berlin instead`},
 		{"key that is not declared", "key: [shop, id]", "key: [shop, idd]",
-			`12:15: contract.key[1]: "idd" is not among fields; write id instead`},
+			`12:15: contract.key[1]: "idd" is not among contract.fields; write id instead`},
 		{"key of a document", "key: [shop, id]", "key: [shop, items]",
 			"12:15: contract.key[1]: a document cannot be part of a key; write a field of another type instead"},
 		{"key that may be missing", "{type: string, required: true}", "{type: string, required: false}",
@@ -309,7 +309,7 @@ contract:
 		{"separator that is none", "{type: string, const: eu}", `{type: integer, thousands: dot}`,
 			`15:38: contract.fields.shop.thousands: "dot" is not known; write one of point, comma, apostrophe, space instead`},
 		{"version that is not declared", "version: updated", "version: changed_at",
-			`13:12: contract.version: "changed_at" is not among fields; write a name that stands under fields instead`},
+			`13:12: contract.version: "changed_at" is not among contract.fields; write a name that stands under contract.fields instead`},
 		{"version of another type", "version: updated", "version: day",
 			`13:12: contract.version: "day" is a date; write a field of type timestamp or integer, or no version, instead`},
 		{"max_age without a version", `  version: updated
@@ -326,7 +326,7 @@ checks: {min_records: 1}`, `  fields:
     shop: {type: string, const: eu}
     id: {type: string, required: true}
 checks: {max_age: 2d}`,
-			"16:10: checks.max_age: without a timestamp as version nothing has an age; write the file without it, or a version of type timestamp, instead"},
+			"16:10: checks.max_age: without a timestamp as contract.version nothing has an age; write the file without it, or a contract.version of type timestamp, instead"},
 		{"max_records under min_records", "min_records: 1", "min_records: 2, max_records: 1",
 			"23:39: checks.max_records: max_records is less than min_records; write at least min_records instead"},
 		{"revision zero", "key: [shop, id]", `key: [shop, id]
@@ -412,7 +412,7 @@ pipeline: orders`,
 		{"idempotency header among headers", "headers: {Accept: application/json}", `method: POST
   idempotency_header: X-Key
   headers: {x-key: a}`,
-			"7:23: source.idempotency_header: headers sets X-Key too; write it here alone instead"},
+			"7:23: source.idempotency_header: source.headers sets X-Key too; write it here alone instead"},
 		{"max_wait under the default inline_wait", "base: 1s, cap: 30s", "max_wait: 2s",
 			"10:21: source.retry.max_wait: max_wait (2s) is less than inline_wait (5s); write a max_wait of at least inline_wait instead"},
 		{"inline_wait over the default max_wait", "base: 1s, cap: 30s", "inline_wait: 7h",

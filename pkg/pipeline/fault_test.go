@@ -83,7 +83,7 @@ func TestFiveTypos(t *testing.T) {
 		`orders.yaml:2:1: evry: there is no such key; write every instead`,
 		`orders.yaml:5:17: source.query.from: {window.begin} is no placeholder; write {window.start}, {window.end} or {slot}, each with :unix, :unix_ms or :date if wanted ({{name}} is the text {name}), instead`,
 		`orders.yaml:9:38: source.paginate.cursor.nxt: there is no such key; write next instead`,
-		`orders.yaml:13:12: contract.version: "updatd" is not among fields; write updated instead`,
+		`orders.yaml:13:12: contract.version: "updatd" is not among contract.fields; write updated instead`,
 		`orders.yaml:17:19: contract.fields.total.type: "decimel" is not known; write decimal instead`,
 	}
 	if got := strings.Split(err.Error(), "\n"); !slices.Equal(got, want) {

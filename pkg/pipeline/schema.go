@@ -142,7 +142,7 @@ func sourceRows() []row {
 			typ: integer(1, 1<<30), into: func(p *Pipeline) any { return &p.Source.MaxBytes }},
 		{key: "part_bytes", def: "16777216", doc: "Compressed bytes after which a part is closed.",
 			typ: integer(1, 1<<30), into: func(p *Pipeline) any { return &p.Source.PartBytes }},
-		{key: "budget", doc: "Limits shared by all invocations of all pipelines that use the same name, kept in the ledger; the same name must have the same limits everywhere. Requests beyond them wait, at no cost, up to retry.max_wait. A breaker of the same name needs no key: ten failures in a row, whosever, close the source to everyone for a minute; then one request tries it.", keys: []row{
+		{key: "budget", doc: "Limits shared by all invocations of all pipelines that use the same name, kept in the ledger; the same name must have the same limits everywhere. Requests beyond them wait, at no cost, up to source.retry.max_wait. A breaker of the same name needs no key: ten failures in a row, whosever, close the source to everyone for a minute; then one request tries it.", keys: []row{
 			{key: "name", otherwise: "the URL's host", doc: "Name of the budget.",
 				typ: budgetName(), into: func(p *Pipeline) any { return &p.Source.Budget.Name }},
 			{key: "rate", otherwise: "unlimited", doc: "Requests a second, minute, hour or day.",

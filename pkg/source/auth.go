@@ -89,14 +89,14 @@ func (c *Client) freshToken(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	what := "token_url " + bare(c.src.Auth.TokenURL)
+	what := "source.auth.oauth2.token_url " + bare(c.src.Auth.TokenURL)
 	switch {
 	case status == http.StatusTooManyRequests:
 		return etl.Errorf(etl.SourceThrottled, "%s: status %d", what, status)
 	case status >= 500 || status == http.StatusRequestTimeout:
 		return etl.Errorf(etl.SourceUnavailable, "%s: status %d", what, status)
 	case status != http.StatusOK:
-		return etl.Errorf(etl.SourceRejected, "%s: status %d: check client_id and the secret %s", what, status, c.src.Auth.Secret)
+		return etl.Errorf(etl.SourceRejected, "%s: status %d: check source.auth.oauth2.client_id and the secret %s", what, status, c.src.Auth.Secret)
 	}
 	var reply struct {
 		AccessToken string  `json:"access_token"`
@@ -126,11 +126,11 @@ func (c *Client) askToken(ctx context.Context, form url.Values, basic bool) (sta
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("token_url %s: %w", bare(c.src.Auth.TokenURL), cause(err))
+		return 0, nil, fmt.Errorf("source.auth.oauth2.token_url %s: %w", bare(c.src.Auth.TokenURL), cause(err))
 	}
 	defer resp.Body.Close()
 	if body, err = io.ReadAll(io.LimitReader(resp.Body, 1<<20)); err != nil {
-		return 0, nil, fmt.Errorf("token_url %s: %w", bare(c.src.Auth.TokenURL), err)
+		return 0, nil, fmt.Errorf("source.auth.oauth2.token_url %s: %w", bare(c.src.Auth.TokenURL), err)
 	}
 	return resp.StatusCode, body, nil
 }

@@ -122,7 +122,7 @@ func (c *Client) postpone(r Request, wait time.Duration, why error, shared bool)
 		began = now
 	}
 	if total := until.Sub(began); total > c.src.Retry.MaxWait {
-		return etl.Errorf(etl.SourceThrottled, "a wait of %s, %s since the first one, passes retry.max_wait of %s: %w",
+		return etl.Errorf(etl.SourceThrottled, "a wait of %s, %s since the first one, passes source.retry.max_wait of %s: %w",
 			wait.Round(time.Millisecond), total.Round(time.Second), c.src.Retry.MaxWait, why)
 	}
 	return &Wait{Until: until, Reason: why.Error(), Shared: shared}

@@ -2,20 +2,22 @@ package source
 
 import (
 	"github.com/onceload/onceload/pkg/etl"
+	"github.com/onceload/onceload/pkg/pipeline"
 )
 
 // Guard finds paging that goes round in circles. A loop is the same request again and no new record in its page: a cursor
 // that merely repeats while new records arrive is fine.
 type Guard struct {
 	maxPages     int64
+	key          string // of maxPages in the pipeline file
 	pages, empty int64
 	requests     map[string]int64    // fingerprint → the page it asked for first
 	seen         map[string]struct{} // fingerprint + digest
 }
 
-// NewGuard makes the guard of one extraction; maxPages 0 means 10,000.
-func NewGuard(maxPages int64) *Guard {
-	return &Guard{maxPages: orElse(maxPages, 10_000), requests: map[string]int64{}, seen: map[string]struct{}{}}
+// NewGuard makes the guard of one extraction; MaxPages 0 means 10,000.
+func NewGuard(p pipeline.Paginate) *Guard {
+	return &Guard{maxPages: orElse(p.MaxPages, 10_000), key: "source.paginate." + p.Style + ".max_pages", requests: map[string]int64{}, seen: map[string]struct{}{}}
 }
 
 // Add takes the pages of an extraction in order, landed ones first: the fingerprint of the request, the body's digest, the
@@ -27,7 +29,7 @@ func (g *Guard) Add(request, sha256 string, records int) error {
 		g.empty++
 	}
 	if g.pages > g.maxPages {
-		return etl.Errorf(etl.SourceLoops, "page %d passes source.paginate.max_pages of %d; %d of the pages were empty", n, g.maxPages, g.empty)
+		return etl.Errorf(etl.SourceLoops, "page %d passes %s of %d; %d of the pages were empty", n, g.key, g.maxPages, g.empty)
 	}
 	first, again := g.requests[request]
 	if !again {

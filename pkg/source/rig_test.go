@@ -86,7 +86,7 @@ func (r *rig) fetch() (source.Page, source.Stats, error) {
 // walk fetches pages under a guard until the last one or an error.
 func (r *rig) walk() ([]source.Page, error) {
 	r.t.Helper()
-	c, g := r.client(), source.NewGuard(r.pipeline.Source.Paginate.MaxPages)
+	c, g := r.client(), source.NewGuard(r.pipeline.Source.Paginate)
 	var pages []source.Page
 	for at := (source.State{}); ; {
 		pg, _, err := c.Fetch(r.t.Context(), r.request(at))

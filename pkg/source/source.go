@@ -106,7 +106,7 @@ func New(p *pipeline.Pipeline, o Options) (*Client, error) {
 		return nil, invalid("url", err)
 	}
 	if (c.base.Scheme != "http" && c.base.Scheme != "https") || c.base.Host == "" || c.base.User != nil || c.base.RawQuery != "" || c.base.Fragment != "" {
-		return nil, invalid("url", fmt.Errorf("want http(s)://host/path, parameters under query, credentials under auth"))
+		return nil, invalid("url", fmt.Errorf("want http(s)://host/path, parameters under source.query, credentials under source.auth"))
 	}
 	records, err := page.ParsePath(p.Source.Records)
 	if err != nil {

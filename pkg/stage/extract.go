@@ -88,7 +88,7 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 		return out, nil
 	}
 	if out.Calls++; out.Calls > maxCalls {
-		return out, etl.Errorf(etl.BatchTooLarge, "extract %s: %d calls of one execution did not reach the end; what landed is kept: run the batch again, and for the next ones use shorter slots or a longer retry.inline_wait", b, maxCalls)
+		return out, etl.Errorf(etl.BatchTooLarge, "extract %s: %d calls of one execution did not reach the end; what landed is kept: run the batch again, and for the next ones use shorter slots or a longer source.retry.inline_wait", b, maxCalls)
 	}
 	client, err := s.source(ctx, p, in.Execution)
 	if err != nil {
@@ -208,7 +208,7 @@ func (e *extraction) fetch(ctx context.Context) error {
 // rollForward rebuilds position, counts and loop guard from the footers of the parts that are there: the raw bucket is
 // the truth, the ledger's checkpoint a hint.
 func (e *extraction) rollForward(ctx context.Context) error {
-	e.guard = source.NewGuard(e.p.Source.Paginate.MaxPages)
+	e.guard = source.NewGuard(e.p.Source.Paginate)
 	e.parts, e.at, e.done, e.part, e.spare = nil, source.State{}, false, nil, nil
 	for n := range etl.MaxParts {
 		f, err := snapshot.ReadFooter(ctx, e.Raw, etl.RawPartKey(e.owner.Batch, e.out.Extraction, n))
