@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,21 +56,6 @@ type Env struct {
 	Exec   func() (string, error) // path of the onceload program, for the demo; default os.Executable
 }
 
-const usage = `onceload turns an HTTP API into table rows, on a schedule, so that a retry is boring.
-
-Usage:
-  onceload run <pipeline|file> [--slot T] [--source URL] [--reload]   load one slot (default: the last closed one)
-  onceload show <batch>                                              what the ledger knows of a batch
-  onceload redrive <batch>                                           go on at the stage that failed
-  onceload reprocess <pipeline|file|batch…> [--refetch] [--quarantined [--reason CODE]] [--dry-run]
-                                                                     the landed snapshot under a newer revision
-  onceload check [file…]                                             find every fault in pipeline files
-  onceload demo [--serve ADDR]                                       see it survive a misbehaving API and a kill
-  onceload help
-
-Flags:
-`
-
 // Run executes one command and returns its exit code.
 func Run(ctx context.Context, env Env) int {
 	c := &command{Env: env}
@@ -109,73 +96,74 @@ func (c *command) run(ctx context.Context) error {
 	f := pflag.NewFlagSet("onceload", pflag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.SortFlags = false
-	f.StringVar(&c.home, "home", ".onceload", "folder of objects, ledger and targets")
 	f.StringVar(&c.slot, "slot", "", "start of the slot, UTC, like 2026-11-30T10:00:00Z")
 	f.StringVar(&c.source, "source", "", "replaces scheme and host of the source, like http://127.0.0.1:8080")
 	f.BoolVar(&c.reload, "reload", false, "load a completed batch's objects once more")
-	f.BoolVar(&c.refetch, "refetch", false, "reprocess: fetch anew under the file's window, as a new extraction")
-	f.BoolVar(&c.quarantined, "quarantined", false, "reprocess: only batches that hold quarantined records")
-	f.StringVar(&c.reason, "reason", "", "reprocess --quarantined: only batches with records quarantined under this code")
-	f.BoolVar(&c.dryRun, "dry-run", false, "reprocess: say how many quarantined records would pass, and the cost; change nothing")
-	f.BoolVar(&c.json, "json", false, "print one JSON object")
+	f.BoolVar(&c.refetch, "refetch", false, "fetch anew under the file's window, as a new extraction")
+	f.BoolVar(&c.quarantined, "quarantined", false, "only batches that hold quarantined records")
+	f.StringVar(&c.reason, "reason", "", "with --quarantined: only batches with records quarantined under this code")
+	f.BoolVar(&c.dryRun, "dry-run", false, "say how many quarantined records would pass, and the cost; change nothing")
+	f.StringVar(&c.serve, "serve", "", "only serve the demo's orders API, at an address like 127.0.0.1:8080, until interrupted")
+	f.StringVar(&c.home, "home", ".onceload", "folder of objects, ledger and targets")
 	f.StringVar(&c.on, "on", "", "aws: stores in S3 and DynamoDB, as the environment names them; locks and history in --home")
-	f.StringVar(&c.serve, "serve", "", "demo: only serve its orders API, at an address like 127.0.0.1:8080, until interrupted")
+	f.BoolVar(&c.json, "json", false, "print one JSON object")
 	f.Int64Var(&c.killAfter, "kill-after-rows", 0, "for tests: kill this process (as kill -9 does) once N rows are written")
+	f.Lookup("kill-after-rows").Hidden = true
 	help := f.BoolP("help", "h", false, "print this help")
 	c.flags = f
-	if err := f.Parse(c.Args); err != nil {
-		return etl.Errorf(etl.Usage, "%w", err)
-	}
+	parsed := f.Parse(c.Args)
 	args := f.Args()
-	if *help || len(args) == 0 || args[0] == "help" {
-		_, err := fmt.Fprint(c.Stdout, usage, f.FlagUsages(), "\n", exitCodes())
-		return err
+	if parsed != nil {
+		// What could not be parsed hides what is behind it: the command, and how to print this.
+		c.json = c.json || slices.Contains(c.Args, "--json")
+		args = slices.DeleteFunc(slices.Clone(c.Args), func(a string) bool { return strings.HasPrefix(a, "-") })
 	}
-	name, args := args[0], args[1:]
-	commands := []struct {
-		name  string
-		flags []string
-		args  int // wanted; −1 = any number
-		run   func(context.Context, []string) error
-	}{
-		{"run", []string{"home", "on", "slot", "source", "reload", "json", "kill-after-rows"}, 1, c.runBatch},
-		{"show", []string{"home", "on", "json"}, 1, c.show},
-		{"redrive", []string{"home", "on", "source", "json"}, 1, c.redrive},
-		{"reprocess", []string{"home", "on", "source", "refetch", "quarantined", "reason", "dry-run", "json"}, -1, c.reprocess},
-		{"check", nil, -1, c.check},
-		{"demo", []string{"home", "serve"}, 0, c.demo},
+	switch {
+	case len(args) > 0 && args[0] == "help":
+		args = args[1:]
+		*help = true
+	case len(args) == 0 && parsed == nil:
+		*help = true
 	}
-	for _, k := range commands {
-		if k.name != name {
-			continue
-		}
-		if err := c.allow(k.name, k.flags); err != nil {
+	if *help && (len(args) == 0 || args[0] == "help") {
+		return c.printHelp()
+	}
+	var k *guide
+	if len(args) > 0 {
+		var err error
+		if k, err = c.command(args[0]); err != nil {
 			return err
 		}
-		if c.on != "" && c.on != "aws" {
-			return etl.Errorf(etl.Usage, "--on %s: there is only --on aws; without it the stores are in --home", c.on)
-		}
-		if c.slot == "" && f.Changed("slot") {
-			return etl.Errorf(etl.Usage, "--slot is empty: leave it out for the last closed slot")
-		}
-		if k.args >= 0 && len(args) != k.args {
-			return etl.Errorf(etl.Usage, "%s takes %d argument(s), not %d", k.name, k.args, len(args))
-		}
-		return k.run(ctx, args)
+		args = args[1:]
 	}
-	return etl.Errorf(etl.Usage, "there is no command %q", name)
+	switch {
+	case *help:
+		return c.printGuide(k)
+	case parsed != nil:
+		return c.unparsed(k, parsed)
+	}
+	if err := c.allow(k); err != nil {
+		return err
+	}
+	if c.on != "" && c.on != "aws" {
+		return etl.Errorf(etl.Usage, "--on %s: there is only --on aws; without it the stores are in --home", c.on)
+	}
+	if c.slot == "" && f.Changed("slot") {
+		return etl.Errorf(etl.Usage, "--slot is empty: leave it out for the last closed slot")
+	}
+	if len(args) < k.least || len(args) > k.most {
+		return etl.Errorf(etl.Usage, "%s takes %s, not %s: see onceload help %s", k.name, cmp.Or(k.args, "no argument"), some(int64(len(args)), "argument"), k.name)
+	}
+	return k.run(ctx, args)
 }
 
 // allow refuses flags that the command does not have: a flag without effect would mislead.
-func (c *command) allow(name string, flags []string) error {
+func (c *command) allow(k *guide) error {
 	var bad error
 	c.flags.Visit(func(f *pflag.Flag) {
-		for _, ok := range flags {
-			if f.Name == ok {
-				return
-			}
+		if !slices.Contains(k.flags, f.Name) && !(f.Hidden && k.name == "run") {
+			bad = errors.Join(bad, etl.Errorf(etl.Usage, "%s has no flag --%s: see onceload help %s", k.name, f.Name, k.name))
 		}
-		bad = errors.Join(bad, etl.Errorf(etl.Usage, "%s has no flag --%s", name, f.Name))
 	})
 	return bad
 }
@@ -331,22 +319,4 @@ func (c *command) check(_ context.Context, args []string) error {
 		}
 	}
 	return errors.Join(append(faults, pipeline.CheckTogether(good))...)
-}
-
-// exitCodes documents the exit codes from the table of kinds.
-func exitCodes() string {
-	byCode := map[int][]string{}
-	var order []int
-	for _, k := range etl.Kinds() {
-		if len(byCode[k.Exit]) == 0 {
-			order = append(order, k.Exit)
-		}
-		byCode[k.Exit] = append(byCode[k.Exit], string(k.Kind))
-	}
-	var b strings.Builder
-	b.WriteString("Exit codes:\n  0    completed, or nothing to do\n")
-	for _, code := range order {
-		fmt.Fprintf(&b, "  %-4d %s\n", code, strings.Join(byCode[code], ", "))
-	}
-	return b.String()
 }

@@ -314,8 +314,8 @@ func TestCommandLine(t *testing.T) {
 		says string
 	}{
 		{[]string{"runn"}, "no command"},
-		{[]string{"run"}, "takes 1 argument"},
-		{[]string{"run", "orders", "extra"}, "takes 1 argument"},
+		{[]string{"run"}, "takes <pipeline|file>"},
+		{[]string{"run", "orders", "extra"}, "takes <pipeline|file>"},
 		{[]string{"run", "ordrs"}, "did you mean orders"},
 		{[]string{"run", "./none.yaml"}, "none.yaml"},
 		{[]string{"run", "orders", "--slot", "yesterday"}, "slot"},

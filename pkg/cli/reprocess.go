@@ -22,9 +22,6 @@ type reprocessed struct {
 
 // reprocess loads the landed snapshots of batches again under a newer revision, or refetches them.
 func (c *command) reprocess(ctx context.Context, args []string) (err error) {
-	if len(args) == 0 {
-		return etl.Errorf(etl.Usage, "reprocess takes a pipeline, a pipeline file, or batches")
-	}
 	if c.reason != "" && !c.quarantined {
 		return etl.Errorf(etl.Usage, "--reason chooses among quarantined records: give --quarantined too")
 	}

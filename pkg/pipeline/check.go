@@ -384,7 +384,7 @@ func (r *reader) declared(path, name string) *Field {
 	for i, f := range r.p.Contract.Fields {
 		names[i] = f.Name
 	}
-	r.atValue(path, cmp.Or(nearest(name, names), "a name that stands under contract.fields"), "%s is not among contract.fields", quote(name))
+	r.atValue(path, cmp.Or(Nearest(name, names), "a name that stands under contract.fields"), "%s is not among contract.fields", quote(name))
 	return nil
 }
 
@@ -457,7 +457,7 @@ func (r *reader) checkTarget() {
 			path := fmt.Sprintf("%s[%d]", list.path, i)
 			switch {
 			case !slices.Contains(key, name):
-				r.atValue(path, cmp.Or(nearest(name, key), "fields of contract.key only"), "%s is not part of contract.key", quote(name))
+				r.atValue(path, cmp.Or(Nearest(name, key), "fields of contract.key only"), "%s is not part of contract.key", quote(name))
 			case list.path == "target.sort" && slices.Contains(t.Partition, name):
 				r.atValue(path, "it in one of the two", "%s is in partition already", quote(name))
 			}

@@ -57,8 +57,8 @@ func (f Faults) err() error {
 	return &etl.Error{Kind: etl.ContractInvalid, Err: slices.Compact(f)}
 }
 
-// nearest is the candidate that a slip of the keyboard may have meant, "" if none is near.
-func nearest(name string, candidates []string) string {
+// Nearest is the candidate that a slip of the keyboard may have meant, "" if none is near.
+func Nearest(name string, candidates []string) string {
 	if len(name) > 64 {
 		return ""
 	}

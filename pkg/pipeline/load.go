@@ -38,7 +38,7 @@ func Find(nameOrPath string) (*Pipeline, error) {
 	data, err := embedded.ReadFile(file)
 	if err != nil {
 		hint := "a path to a file needs a slash or the ending .yaml"
-		if near := nearest(nameOrPath, Names()); near != "" {
+		if near := Nearest(nameOrPath, Names()); near != "" {
 			hint = "did you mean " + near + "?"
 		}
 		return nil, etl.Errorf(etl.Usage, "no pipeline %q among %s: %s", nameOrPath, strings.Join(Names(), ", "), hint)

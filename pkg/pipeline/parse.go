@@ -300,7 +300,7 @@ func (r *reader) keys(spec row, path string, entries []entry, at place) {
 	for _, e := range entries {
 		i := slices.Index(names, e.key)
 		if i < 0 {
-			meant := nearest(e.key, names)
+			meant := Nearest(e.key, names)
 			r.fault(e.at, join(path, e.key), cmp.Or(meant, r.elsewhere(path, e.key, here), "one of "+strings.Join(names, ", ")), "there is no such key")
 			if i = slices.Index(names, meant); i < 0 || here[meant] {
 				continue

@@ -88,7 +88,7 @@ func oneOf(words ...string) typ {
 				return nil
 			}
 		}
-		if near := nearest(s, words); near != "" {
+		if near := Nearest(s, words); near != "" {
 			return &refusal{quote(s) + " is not known", near}
 		}
 		return fmt.Errorf("%s is not known", quote(s))
