@@ -183,6 +183,9 @@ func (c *command) exit(err error) int {
 		return f.kind.Info().Exit
 	}
 	kind := etl.KindOf(err)
+	if kind == etl.Interrupted {
+		err = fmt.Errorf("onceload %s was interrupted; nothing is lost, what was done before is kept (%w)", strings.Join(c.Args, " "), err)
+	}
 	if c.json {
 		r := ledger.Report{Failure: &ledger.ReportFailure{Kind: kind, Message: err.Error(), Hint: kind.Info().Hint}}
 		if err := c.printJSON(r); err != nil {

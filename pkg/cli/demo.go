@@ -144,6 +144,9 @@ func (c *command) demoKilled(ctx context.Context, slot string) error {
 	cmd.Env = append(cmd.Environ(), demoVariable+"="+demoToken)
 	cmd.Stdout, cmd.Stderr = io.Discard, c.Stderr
 	err = cmd.Run()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != -1 {
 		return etl.Errorf(etl.Internal, "the second slot was to be killed, but ended otherwise: %w", err)

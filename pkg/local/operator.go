@@ -111,7 +111,7 @@ func (h *Home) report(ctx context.Context, b etl.Batch, id, earlier string, res 
 			r.State, r.Failure = ledger.StateCompleted, nil
 		}
 	case asl.Aborted:
-		r.Failure = failure(etl.Interrupted, batch.Stage, fmt.Sprintf("interrupted in %s", res.State))
+		r.Failure = failure(etl.Interrupted, batch.Stage, fmt.Sprintf("interrupted in %s; nothing is lost, what was done before is kept", res.State))
 	default:
 		if r.Failure == nil || batch.Failure == nil || batch.Failure.Execution != id || batch.Failure.ID == earlier {
 			r.Failure = failureOf(res)
