@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/onceload/onceload/pkg/etl"
@@ -107,8 +108,32 @@ func (h *Home) openDisk(ctx context.Context) error {
 		return err
 	}
 	h.raw, h.stage, h.ledger = raw, staged, &ledger.Ledger{Table: table, Now: h.opts.Now}
-	h.target = func(ctx context.Context, s store.Schema) (store.Table, error) { return h.db.Table(ctx, s) }
+	h.target = once(h.db)
 	return nil
+}
+
+// once opens each target once, and keeps it until the database is closed: every item of a Map asks for it.
+func once(db *disk.DB) func(context.Context, store.Schema) (store.Table, error) {
+	type key struct {
+		name string
+		sort bool
+	}
+	var mu sync.Mutex
+	open := map[key]store.Table{}
+	return func(ctx context.Context, s store.Schema) (store.Table, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		k := key{s.Name, s.SortKey}
+		if t, ok := open[k]; ok {
+			return t, nil
+		}
+		t, err := db.Table(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		open[k] = t
+		return t, nil
+	}
 }
 
 // openAWS opens the stores that the environment names.
