@@ -9,7 +9,7 @@ import (
 )
 
 // Kind is what a value is.
-type Kind int
+type Kind uint8
 
 // The kinds of values.
 const (
@@ -43,9 +43,9 @@ func (k Kind) String() string {
 
 // Value is a piece of JSON text as it arrived.
 type Value struct {
-	Kind  Kind
-	Plain bool   // from [Fields]: a string without escapes, which stands for the very text between its quotes
 	Raw   []byte // aliases the input; a string has its quotes; nil when missing
+	Kind  Kind
+	Plain bool // from [Fields]: a string without escapes, which stands for the very text between its quotes
 }
 
 // kindOf tells the kind of a valid value by its first byte.
