@@ -48,6 +48,7 @@ type Home struct {
 	raw     store.Objects
 	stage   store.Objects
 	target  func(context.Context, store.Schema) (store.Table, error)
+	names   cloud.Names // of the stores on AWS
 	ledger  *ledger.Ledger
 	history *history
 	locks   *locks
@@ -147,6 +148,7 @@ func (h *Home) openAWS(ctx context.Context) error {
 		return err
 	}
 	s := cloud.Open(cfg, names)
+	h.names = names
 	h.raw, h.stage, h.ledger = s.Raw, s.Stage, &ledger.Ledger{Table: s.Ledger(ledger.Schema()), Now: h.opts.Now}
 	h.target = func(_ context.Context, schema store.Schema) (store.Table, error) { return s.Target(schema), nil }
 	return nil
@@ -173,13 +175,16 @@ func find(from origin) (*pipeline.Pipeline, error) {
 	return source.Rebase(p, from.Source)
 }
 
+// openTarget opens a pipeline's target table.
+func (h *Home) openTarget(ctx context.Context, p *pipeline.Pipeline) (store.Table, error) {
+	return h.target(ctx, store.Schema{Name: p.Target.Table, SortKey: len(p.Target.Sort) > 0})
+}
+
 // stages wires the stages over this home. The pipeline file is read once: what a run began with, it ends with.
 func (h *Home) stages(p *pipeline.Pipeline) *stage.Stages {
 	return stage.New(stage.Deps{
 		Raw: h.raw, Stage: h.stage, Ledger: h.ledger,
-		Target: func(ctx context.Context, p *pipeline.Pipeline) (store.Table, error) {
-			return h.target(ctx, store.Schema{Name: p.Target.Table, SortKey: len(p.Target.Sort) > 0})
-		},
+		Target: h.openTarget,
 		Pipelines: func(name string) (*pipeline.Pipeline, error) {
 			if name != p.Name {
 				return nil, etl.Errorf(etl.Usage, "this run is of pipeline %s, not of %s", p.Name, name)

@@ -51,6 +51,9 @@ func (h *Home) run(ctx context.Context, from origin, req etl.Request) (report le
 	if err := p.Schedule.CheckClosed(b.Slot, h.opts.Now()); err != nil {
 		return report, err
 	}
+	if err := h.missing(ctx, b, p); err != nil {
+		return report, err
+	}
 	id := fmt.Sprintf("local:%s:%s:%s", b.Pipeline, b.SlotID(), h.opts.NewID())
 	release, err := h.locks.hold(id)
 	if err != nil {
@@ -180,6 +183,9 @@ func (h *Home) Redrive(ctx context.Context, b etl.Batch) (report ledger.Report, 
 	}
 	p, err := find(from)
 	if err != nil {
+		return report, err
+	}
+	if err := h.missing(ctx, b, p); err != nil {
 		return report, err
 	}
 	earlier := ""
