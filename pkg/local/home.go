@@ -4,14 +4,17 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/onceload/onceload/pkg/etl"
@@ -69,6 +72,9 @@ func Open(ctx context.Context, o Options) (_ *Home, err error) {
 	defer func() {
 		if err != nil && h.db != nil {
 			err = errors.Join(err, h.db.Close())
+		}
+		if err != nil {
+			err = cmp.Or(readOnly(o.Dir), err)
 		}
 	}()
 	if err := makeDirs(o.Dir, "locks"); err != nil {
@@ -151,6 +157,19 @@ func (h *Home) openAWS(ctx context.Context) error {
 	h.names = names
 	h.raw, h.stage, h.ledger = s.Raw, s.Stage, &ledger.Ledger{Table: s.Ledger(ledger.Schema()), Now: h.opts.Now}
 	h.target = func(_ context.Context, schema store.Schema) (store.Table, error) { return s.Target(schema), nil }
+	return nil
+}
+
+// readOnly says that the home may be read and not written, if that is so. Its database cannot be opened then: SQLite keeps a
+// log beside it, for readers too.
+func readOnly(home string) error {
+	f, err := os.CreateTemp(home, "")
+	if err == nil {
+		return errors.Join(f.Close(), os.Remove(f.Name()))
+	}
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return etl.Errorf(etl.StoreUnavailable, "the folder may not be written, which even looking into its database needs: copy the folder to where you may write, and name the copy with --home (%w)", err)
+	}
 	return nil
 }
 
