@@ -95,7 +95,7 @@ type Deps struct {
 	HTTP   *http.Client                               // default: the source's own, with all its timeouts
 	Log    *slog.Logger                               // default: discard
 	Now    func() time.Time                           // default: time.Now
-	Sleep  func(context.Context, time.Duration) error // default: a timer that ends with the context
+	Sleep  func(context.Context, time.Duration) error // of the source client; default: its own
 	Rand   func() float64                             // default: math/rand/v2
 	Margin time.Duration                              // stop this long before the context's deadline; default 10 s
 	Watch  func(Tick)                                 // default: nobody
@@ -121,9 +121,6 @@ func New(d Deps) *Stages {
 	if d.Now == nil {
 		d.Now = time.Now
 	}
-	if d.Sleep == nil {
-		d.Sleep = sleep
-	}
 	if d.Rand == nil {
 		d.Rand = rand.Float64
 	}
@@ -146,17 +143,6 @@ func New(d Deps) *Stages {
 
 // core is what the stages share.
 type core struct{ Deps }
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // compile finds the pipeline and compiles its contract.
 func (c *core) compile(name string) (*pipeline.Pipeline, *contract.Contract, error) {
