@@ -34,6 +34,7 @@ func TestDeadStoreIsTold(t *testing.T) {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	for _, want := range []string{
+		"warn: the stores do not answer: going on, since the run tries again  cause=",
 		"warn: a stage failed and is called again  state=Extract  attempt=1  error=StoreUnavailable  next_in=1s  cause=",
 		"connection refused",
 		"state=Extract  attempt=5", "state=RecordFailure  attempt=1",

@@ -62,6 +62,9 @@ func Open(ctx context.Context, o Options) (_ *Home, err error) {
 	if o.Lookup == nil {
 		o.Lookup = os.LookupEnv
 	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/onceload/onceload/pkg/etl"
@@ -13,7 +14,7 @@ import (
 
 // missing says which buckets and tables of AWS are not there. It is asked before a run begins: what is not there does not
 // come by itself, though the state machine would try for minutes, and the target is not needed before all has landed.
-// Any other trouble is not told here: the run meets it too, tries again, and says so.
+// Any other trouble is left to the run, which meets it too, tries again, and says so.
 func (h *Home) missing(ctx context.Context, b etl.Batch, p *pipeline.Pipeline) error {
 	if !h.opts.OnAWS {
 		return nil
@@ -56,6 +57,7 @@ func (h *Home) missing(ctx context.Context, b etl.Batch, p *pipeline.Pipeline) e
 		switch {
 		case err == nil, errors.Is(err, store.ErrNotFound):
 		case !errors.As(err, &answer): // nobody is there to ask
+			h.opts.Log.WarnContext(ctx, "the stores do not answer: going on, since the run tries again", slog.Any("cause", err))
 			return errors.Join(faults...)
 		case answer.ErrorCode() == "NoSuchBucket", answer.ErrorCode() == "ResourceNotFoundException":
 			faults = append(faults, etl.Errorf(etl.StoreUnavailable, "the %s %s does not exist: deploy the stack of template.yaml, or create it, or correct %s: %w", s.kind, s.name, s.variable, err))
