@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -87,6 +89,7 @@ func printView(w io.Writer, v ledger.View) error {
 			reasons[key] += r.Count
 		}
 	}
+	slices.SortStableFunc(order, func(a, b ledger.ReasonCount) int { return cmp.Compare(reasons[b], reasons[a]) })
 	for _, r := range order {
 		fmt.Fprintf(&s, "  quarantined: %s %s ×%s\n", r.Field, r.Code, number(reasons[r]))
 	}

@@ -173,3 +173,21 @@ func TestSixPercentBad(t *testing.T) {
 		t.Errorf("a contract changed under its number: %+v", r.Failure)
 	}
 }
+
+// TestReasonsInOrder: show sums the reasons of all parts up, the most frequent first.
+func TestReasonsInOrder(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data := `{"id":1},{"id":2,"valor":"1,5"}`
+		if r.FormValue("page") == "2" {
+			data = `{"id":"a"},{"id":"b"},{"id":"c"},{"id":3,"valor":"1,5"}`
+		}
+		fmt.Fprintf(w, `{"data":[%s],"pages":2}`, data)
+	}))
+	defer srv.Close()
+	h := newHome(t)
+	text := strings.Replace(fmt.Sprintf(prices, ""), "  records: data\n", "  records: data\n  part_bytes: 1\n", 1)
+	r := h.run(0, h.file("prices.yaml", text), "--slot", slot, "--source", srv.URL)
+	if shown := h.exec("show", r.BatchID, "--home", h.dir); !strings.Contains(shown.stdout, "×3\n  quarantined: valor number_syntax ×2\n") {
+		t.Errorf("show:\n%s", shown.stdout)
+	}
+}
