@@ -19,7 +19,8 @@ func (h *Home) missing(ctx context.Context, b etl.Batch, p *pipeline.Pipeline) e
 	if !h.opts.OnAWS {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	run := ctx
+	ctx, cancel := context.WithTimeout(run, 5*time.Second)
 	defer cancel()
 	bucket := func(o store.Objects) func() error {
 		return func() error {
@@ -56,6 +57,8 @@ func (h *Home) missing(ctx context.Context, b etl.Batch, p *pipeline.Pipeline) e
 		var answer interface{ ErrorCode() string }
 		switch {
 		case err == nil, errors.Is(err, store.ErrNotFound):
+		case run.Err() != nil:
+			return run.Err()
 		case !errors.As(err, &answer): // nobody is there to ask
 			h.opts.Log.WarnContext(ctx, "the stores do not answer: going on, since the run tries again", slog.Any("cause", err))
 			return errors.Join(faults...)
