@@ -124,13 +124,15 @@ func (d *doc) string() (s string, err error) {
 }
 
 // keyAndRank reads what stands beside the document.
-func keyAndRank(a attributes) (item store.Item) {
-	for name, dst := range map[string]*string{store.PKName: &item.PK, store.SKName: &item.SK, store.RankName: &item.Rank} {
-		if s, ok := a[name].(*types.AttributeValueMemberS); ok {
-			*dst = s.Value
+func keyAndRank(a attributes) store.Item {
+	read := func(name string) string {
+		s, ok := a[name].(*types.AttributeValueMemberS)
+		if !ok {
+			return ""
 		}
+		return s.Value
 	}
-	return item
+	return store.Item{Key: store.Key{PK: read(store.PKName), SK: read(store.SKName)}, Rank: read(store.RankName)}
 }
 
 // toItem reads an item back, its Doc byte for byte as every other backend gives it.

@@ -6,9 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
 	"github.com/onceload/onceload/pkg/etl"
 )
 
@@ -103,24 +100,3 @@ func (t *Table) patiently(ctx context.Context, f func() error) error {
 		}
 	}
 }
-
-// tune makes a client fit for many small requests. The SDK's retries draw on a bucket that all requests of a client share;
-// once throttling has emptied it they fail at once, those for other reasons too. So throttling is left to the table's own
-// pace, and the others need no token.
-func tune(o *dynamodb.Options) { o.Retryer = unshared{o.Retryer} }
-
-// unshared is a retryer without the bucket, that leaves throttling alone.
-type unshared struct{ aws.Retryer }
-
-// IsErrorRetryable implements aws.Retryer.
-func (u unshared) IsErrorRetryable(err error) bool {
-	return !throttled(errorCode(err)) && u.Retryer.IsErrorRetryable(err)
-}
-
-// GetRetryToken implements aws.Retryer.
-func (unshared) GetRetryToken(context.Context, error) (func(error) error, error) {
-	return func(error) error { return nil }, nil
-}
-
-// GetInitialToken implements aws.Retryer.
-func (unshared) GetInitialToken() func(error) error { return func(error) error { return nil } }
