@@ -360,12 +360,11 @@ func (k *Checker) absent(i int, f *field, null bool) {
 		k.fail(name, fault{CodeMissing, "want a value"})
 	case f.fixed != nil:
 		k.keep(i, f, f.fixed)
-		k.out = append(k.out, f.member...)
-		k.out = append(f.render(k.out, f.fixed), ',')
+		k.out = append(k.out, f.column...)
 	}
 }
 
-// value checks and renders a scalar.
+// value checks and renders a single scalar.
 func (k *Checker) value(i int, f *field, v *page.Value) {
 	name := f.decl.Name
 	text, bad := k.scalar(f, v)
@@ -389,11 +388,6 @@ func (k *Checker) value(i int, f *field, v *page.Value) {
 	if f.key || f.version {
 		k.keep(i, f, text)
 	}
-	if v.Plain && f.verbatim {
-		k.out = append(k.out, v.Raw...)
-	} else {
-		k.out = f.render(k.out, text)
-	}
 }
 
 // keep keeps a canonical text for key and version.
@@ -414,17 +408,6 @@ func (k *Checker) keep(i int, f *field, text []byte) {
 	}
 }
 
-// render writes a canonical text as JSON.
-func (f *field) render(dst, text []byte) []byte {
-	switch f.scalar {
-	case typeInteger, typeDecimal, typeBoolean:
-		return append(dst, text...)
-	case typeTimestamp, typeDate:
-		return append(append(append(dst, '"'), text...), '"')
-	}
-	return appendQuoted(dst, text)
-}
-
 // list renders an array of scalars.
 func (k *Checker) list(f *field, v *page.Value) {
 	if v.Kind != page.Array {
@@ -441,7 +424,7 @@ func (k *Checker) list(f *field, v *page.Value) {
 			continue
 		}
 		k.constrain(f, text)
-		k.out = append(f.render(k.out, text), ',')
+		k.out = append(k.out, ',')
 	}
 	if n > 0 && k.out[len(k.out)-1] == ',' {
 		k.out = k.out[:len(k.out)-1]
@@ -492,12 +475,17 @@ func (k *Checker) length(f *field, n int, what string) {
 	}
 }
 
-// scalar brings a value to the canonical text of the field's scalar type. The text is valid until the next call.
-func (k *Checker) scalar(f *field, v *page.Value) ([]byte, fault) {
+// scalar appends a value to k.out, as JSON in canonical form. It returns its canonical text, valid until the next call.
+func (k *Checker) scalar(f *field, v *page.Value) (text []byte, bad fault) {
 	k.text, k.empty = k.text[:0], false
-	text := v.Raw
+	text = v.Raw
 	if v.Kind == page.String {
-		var bad fault
+		if v.Plain && f.verbatim {
+			k.out = append(k.out, v.Raw...)
+			text = v.Raw[1 : len(v.Raw)-1]
+			k.empty = len(text) == 0
+			return text, fault{}
+		}
 		if text, bad = k.textOf(f, v); bad.code != "" {
 			return nil, bad
 		}
@@ -505,6 +493,7 @@ func (k *Checker) scalar(f *field, v *page.Value) ([]byte, fault) {
 	}
 	switch {
 	case f.scalar == typeString && v.Kind == page.String:
+		k.out = appendQuoted(k.out, text)
 		return text, fault{}
 	case f.scalar == typeString && v.Kind == page.Number:
 		n, _ := k.number(text)
@@ -512,9 +501,10 @@ func (k *Checker) scalar(f *field, v *page.Value) ([]byte, fault) {
 			return nil, fault{CodeNumberOutOfRange, "want an exponent that can be written out"}
 		}
 		k.text = n.append(k.text)
+		k.out = appendQuoted(k.out, k.text)
 		return k.text, fault{}
 	case f.scalar == typeBoolean && v.Kind == page.Bool:
-		return text, fault{}
+		return k.appendText(text), fault{}
 	case f.scalar == typeBoolean && v.Kind == page.Number:
 		n, _ := k.number(text)
 		if n.neg || len(n.digits) > 1 || n.exp > 1 {
@@ -525,48 +515,70 @@ func (k *Checker) scalar(f *field, v *page.Value) ([]byte, fault) {
 	case f.scalar == typeBoolean && v.Kind == page.String:
 		return k.boolean(text)
 	case f.scalar == typeDate && v.Kind == page.String:
-		k.other = k.other[:0]
-		var bad fault
-		k.other, bad = f.moment.parseDate(k.other, text)
-		return k.other, bad
+		k.out = append(k.out, '"')
+		start := len(k.out)
+		k.out, bad = f.moment.parseDate(k.out, text)
+		text = k.out[start:]
+		k.out = append(k.out, '"')
+		return text, bad
 	case f.scalar == typeTimestamp && (v.Kind == page.String || v.Kind == page.Number && f.moment.unit > 0):
-		if f.moment.unit == 0 && f.moment.layout == "" {
-			var ok bool
-			if k.other, ok = appendZulu(k.other[:0], text); ok {
-				return k.other, fault{}
-			}
-		}
+		return k.timestamp(f, text)
+	case (f.scalar == typeInteger || f.scalar == typeDecimal) && (v.Kind == page.String || v.Kind == page.Number):
+		return k.decimal(f, v, text)
+	}
+	return nil, mismatch(f.want(), v.Kind)
+}
+
+// appendText appends a canonical text that stands for itself in JSON, and returns it.
+func (k *Checker) appendText(text []byte) []byte {
+	k.out = append(k.out, text...)
+	return text
+}
+
+// timestamp is scalar for timestamps.
+func (k *Checker) timestamp(f *field, text []byte) ([]byte, fault) {
+	k.out = append(k.out, '"')
+	start := len(k.out)
+	done := false
+	if f.moment.unit == 0 && f.moment.layout == "" {
+		k.out, done = appendZulu(k.out, text)
+	}
+	if !done {
 		t, bad := k.instant(f, text)
 		if bad.code != "" {
 			return nil, bad
 		}
-		k.other = appendTimestamp(k.other[:0], t)
-		return k.other, fault{}
-	case (f.scalar == typeInteger || f.scalar == typeDecimal) && (v.Kind == page.String || v.Kind == page.Number):
-		if v.Kind == page.String && f.separators != (separators{}) {
-			var ok bool
-			if k.other, ok = f.separators.plain(k.other[:0], text); !ok {
-				return nil, fault{CodeNumberSyntax, "want a number with the declared separators"}
-			}
-			text = append(k.text[:0], k.other...)
-			k.text = text
-		}
-		if isCanonical(text, f.scalar == typeInteger) {
-			return text, fault{}
-		}
-		n, bad := k.number(text)
-		if bad.code == "" && f.scalar == typeInteger {
-			bad = n.checkInteger()
-		} else if bad.code == "" {
-			bad = n.check()
-		}
-		if bad.code != "" {
-			return nil, bad
-		}
-		k.other = n.append(k.other[:0])
-		return k.other, fault{}
+		k.out = appendTimestamp(k.out[:start], t)
 	}
-	return nil, mismatch(f.want(), v.Kind)
+	text = k.out[start:]
+	k.out = append(k.out, '"')
+	return text, fault{}
+}
+
+// decimal is scalar for integers and decimals.
+func (k *Checker) decimal(f *field, v *page.Value, text []byte) ([]byte, fault) {
+	if v.Kind == page.String && f.separators != (separators{}) {
+		var ok bool
+		if k.other, ok = f.separators.plain(k.other[:0], text); !ok {
+			return nil, fault{CodeNumberSyntax, "want a number with the declared separators"}
+		}
+		text = k.other
+	}
+	if isCanonical(text, f.scalar == typeInteger) {
+		return k.appendText(text), fault{}
+	}
+	n, bad := k.number(text)
+	if bad.code == "" && f.scalar == typeInteger {
+		bad = n.checkInteger()
+	} else if bad.code == "" {
+		bad = n.check()
+	}
+	if bad.code != "" {
+		return nil, bad
+	}
+	start := len(k.out)
+	k.out = n.append(k.out)
+	return k.out[start:], fault{}
 }
 
 // textOf is the cleaned text of a string.
@@ -608,8 +620,9 @@ func (k *Checker) boolean(text []byte) ([]byte, fault) {
 	if !ok {
 		return nil, fault{CodeBooleanSyntax, "want one of true false t f yes no y n on off 1 0"}
 	}
-	k.other = strconv.AppendBool(k.other[:0], value)
-	return k.other, fault{}
+	start := len(k.out)
+	k.out = strconv.AppendBool(k.out, value)
+	return k.out[start:], fault{}
 }
 
 func (k *Checker) instant(f *field, text []byte) (time.Time, fault) {

@@ -71,6 +71,7 @@ type field struct {
 
 	// In canonical form: texts that compare as bytes, except numbers.
 	fixed    []byte // const or default; nil = none
+	column   []byte // it, rendered, with a comma behind it
 	isConst  bool
 	enum     map[string]bool
 	min, max []byte
@@ -315,6 +316,7 @@ func (f *field) compileLiterals() (faults []error) {
 	plain := field{decl: pipeline.Field{Name: d.Name, Type: f.scalar}, scalar: f.scalar, slot: -1}
 	var k Checker
 	canonical := func(what, text string) []byte {
+		k.out = append(k.out[:0], f.member...)
 		out, bad := k.scalar(&plain, &page.Value{Kind: page.String, Raw: appendQuoted(nil, []byte(text))})
 		if bad.code != "" {
 			faults = append(faults, fmt.Errorf("%s: %q: %s", what, text, bad.message))
@@ -348,6 +350,7 @@ func (f *field) compileLiterals() (faults []error) {
 	default:
 		return faults
 	}
+	f.column = append(slices.Clone(k.out), ',') // of the last literal
 	if f.key && bytes.IndexByte(f.fixed, 0) >= 0 {
 		faults = append(faults, errors.New("default or const: a key part holds no U+0000"))
 	}

@@ -61,8 +61,6 @@ func (s *shape) object(dst, raw []byte, i int) ([]byte, int) {
 		}
 		start := i
 		switch i += len(name); raw[i] {
-		case '{', '[', ' ', '\t', '\r', '\n':
-			return dst, -1
 		case '"':
 			var plain bool
 			if i, plain = skipString(raw, i); !plain {
@@ -71,15 +69,12 @@ func (s *shape) object(dst, raw []byte, i int) ([]byte, int) {
 		case 't', 'f', 'n':
 			i = skipWord(raw, i)
 		default:
-			lit := i
-			if i = skipWord(raw, i); !isCanonical(raw[lit:i], false) {
+			word := i
+			if i = skipWord(raw, i); !isCanonical(raw[word:i], false) { // or no number at all
 				return dst, -1
 			}
 		}
 		s.spans[n] = [2]int{start, i}
-		if raw[i] != ',' && (raw[i] != '}' || n < len(s.names)-1) {
-			return dst, -1
-		}
 	}
 	if len(s.names) == 0 || raw[i] != '}' {
 		return dst, -1

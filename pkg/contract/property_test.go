@@ -106,7 +106,7 @@ func TestCheckerForgets(t *testing.T) {
 	name := rapid.SampledFrom([]string{`"a"`, `"b"`, `"c"`, `"a"`, `"b"`, `"c"`, `"bb"`, `"doc"`, `"\u0061"`, `"\""`, `"\ud800"`, `""`})
 	space := rapid.SampledFrom([]string{"", "", "", " "})
 	value := rapid.Custom(func(t *rapid.T) string {
-		return rapid.SampledFrom([]string{`1`, `1.50`, `"s"`, `"\u0073"`, `null`, `true`, `[]`, `{}`, `[1,{"b":2,"a":1}]`}).Draw(t, "value")
+		return rapid.SampledFrom([]string{`1`, `20`, `"s"`, `null`, `true`, `1.50`, `1e2`, `"\u0073"`, `[]`, `{}`, `[1,{"b":2,"a":1}]`}).Draw(t, "value")
 	})
 	var object func(depth int) *rapid.Generator[string]
 	object = func(depth int) *rapid.Generator[string] {
@@ -125,10 +125,15 @@ func TestCheckerForgets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k := c.NewChecker()
 		inDoc := rapid.Map(object(1), func(o string) string { return `{"doc":` + o + `}` })
-		flat := rapid.Map(rapid.StringMatching(`[abc]{1,3}`), func(names string) string {
-			return `{"doc":{"` + strings.Join(strings.Split(names, ""), `":1,"`) + `":2}}`
+		shapes := rapid.SampledFrom(rapid.SliceOfN(rapid.StringMatching(`[abc]{1,3}`), 1, 3).Draw(t, "shapes"))
+		alike := rapid.Custom(func(t *rapid.T) string {
+			var members []string
+			for _, name := range strings.Split(shapes.Draw(t, "shape"), "") {
+				members = append(members, `"`+name+`":`+value.Draw(t, "value")+space.Draw(t, "space"))
+			}
+			return `{"doc":{` + strings.Join(members, ",") + `}}`
 		})
-		for _, raw := range rapid.SliceOfN(rapid.OneOf(flat, flat, flat, inDoc, object(2)), 1, 20).Draw(t, "records") {
+		for _, raw := range rapid.SliceOfN(rapid.OneOf(alike, alike, alike, inDoc, object(2)), 1, 20).Draw(t, "records") {
 			rec := page.Record{Raw: []byte(raw)}
 			got, want := k.Check(rec, contract.Place{}, origin()), c.NewChecker().Check(rec, contract.Place{}, origin())
 			if string(got.Line) != string(want.Line) || string(got.Quarantine) != string(want.Quarantine) {
@@ -136,6 +141,27 @@ func TestCheckerForgets(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSameShape: an object in the shape of the last one is still read for itself.
+func TestSameShape(t *testing.T) {
+	c := compile(t, pipeline.Contract{Revision: 1, Key: []string{"id"}, Fields: []pipeline.Field{
+		{Name: "id", Type: "string", Const: new("x")}, {Name: "doc", Type: "document"},
+	}}, pipeline.Target{})
+	for _, doc := range []string{
+		`{"b":3,"a":4}`, `{"b":"\u0073","a":"s"}`, `{"b":1.50,"a":1e2}`, `{"b":1 ,"a":2}`, `{"b": 1,"a":2}`, `{"b":[1],"a":{}}`, `{"b":true,"a":null}`,
+		`{"b":1}`, `{"b":1,"a":2,"c":3}`, `{"b":1,"a":2,"a":3}`, `{"b":1,"aa":2}`, `{"b":1,"c":2}`, `{}`, `{"b":1,"a":"` + `\ud800` + `"}`,
+	} {
+		k := c.NewChecker()
+		line := func(k *contract.Checker, doc string) string {
+			res := k.Check(page.Record{Raw: []byte(`{"doc":` + doc + `}`)}, contract.Place{}, origin())
+			return string(res.Line) + string(res.Quarantine)
+		}
+		line(k, `{"b":1,"a":2}`)
+		if got, want := line(k, doc), line(c.NewChecker(), doc); got != want {
+			t.Errorf("%s\nafter another: %s\nalone:         %s", doc, got, want)
+		}
+	}
 }
 
 // TestParseLineRefuses: what is not a line of ours is an error, never a panic or half an item.

@@ -105,6 +105,31 @@ func TestScanForgets(t *testing.T) {
 	}
 }
 
+// A name that was met in good text does not pass in text that is bad.
+func TestScanGuessesNoFault(t *testing.T) {
+	for _, tt := range []struct{ good, bad string }{
+		{`{"a\u0001":1}`, "{\"a\x01\":1}"},
+		{`{"a\"b":1}`, `{"a"b":1}`},
+		{`{"a\\":1}`, `{"a\":1}`},
+		{`{"a\ud800":1}`, "{\"a\xed\xa0\x80\":1}"},
+		{`{"a":1,"b":2}`, `{"a":1 "b":2}`},
+		{`{"a":1,"b":2}`, `{"a":1,,"b":2}`},
+		{`{"a":1,"b":2}`, `{,"a":1,"b":2}`},
+		{`{"a":1,"b":2}`, `{"a":1,"b":`},
+		{`{"a":1,"b":2}`, `{"a":1,"b":}`},
+	} {
+		f, out := fields(t, "a.x")
+		for range 3 {
+			if _, err := f.Scan([]byte(tt.good), out, nil); err != nil && !strings.Contains(err.Error(), "surrogate") {
+				t.Fatalf("%s: %v", tt.good, err)
+			}
+		}
+		if _, err := f.Scan([]byte(tt.bad), out, nil); err == nil {
+			t.Errorf("%s passes after %s", tt.bad, tt.good)
+		}
+	}
+}
+
 // Many extras make the set of names grow; a name that stands twice is found wherever it is.
 func TestScanManyNames(t *testing.T) {
 	f, out := fields(t, "n7")
