@@ -98,6 +98,7 @@ func TestReadmeCommands(t *testing.T) {
 	}
 	var script strings.Builder
 	script.WriteString("set -euo pipefail\n.bin/onceload demo\n") // what `make run` does once it has built
+	var duckdb []string
 	commands := 0
 	for i, block := range strings.Split(string(text), "```sh\n") {
 		if i == 0 {
@@ -112,6 +113,9 @@ func TestReadmeCommands(t *testing.T) {
 			switch {
 			case line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "make "):
 				continue
+			case strings.HasPrefix(line, "duckdb "):
+				duckdb = append(duckdb, line)
+				continue
 			case strings.HasPrefix(line, "cd "):
 				line = "(" + line + ")"
 			}
@@ -125,16 +129,29 @@ func TestReadmeCommands(t *testing.T) {
 	if commands < 10 {
 		t.Fatalf("%d commands found in the README", commands)
 	}
-	cmd := exec.CommandContext(t.Context(), "bash", "-m", "-c", script.String())
-	cmd.Dir = dir
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
-	}
-	for _, want := range []string{`"written": 0`, "COMPLETED", `"code":"number_syntax"`, `{"shop":"eu","order_id":"ord_`, "eu#ord_"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the output has no %s:\n%s", want, out.String())
+	bash := func(t *testing.T, script string, wants ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "bash", "-m", "-c", script)
+		cmd.Dir = dir
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v\n%s", err, out.String())
+		}
+		for _, want := range wants {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("the output has no %s:\n%s", want, out.String())
+			}
 		}
 	}
+	bash(t, script.String(), `"written": 0`, "COMPLETED", `"code":"number_syntax"`, `{"shop":"eu","order_id":"ord_`, "eu#ord_")
+	t.Run("DuckDB", func(t *testing.T) {
+		if _, err := exec.LookPath("duckdb"); err != nil {
+			t.Skipf("the README's DuckDB commands: %v", err)
+		}
+		if len(duckdb) != 2 {
+			t.Fatalf("%d commands found, want 2", len(duckdb))
+		}
+		bash(t, "set -e\n"+strings.Join(duckdb, "\n"), "eu#ord_", "number_syntax")
+	})
 }
