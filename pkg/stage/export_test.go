@@ -28,3 +28,6 @@ func MergeKeys(ctx context.Context, from store.Objects, held map[string]int64) (
 	})
 	return keys, repeated, rises, err
 }
+
+// HoldRepeats sets how many repeated keys have their ranks in memory at once.
+func (s *Load) HoldRepeats(n int) { s.repeats = n }

@@ -22,6 +22,7 @@ import (
 type Load struct {
 	*core
 	transform *Transform
+	repeats   int // repeated keys whose ranks are in memory at once
 }
 
 // Run loads a run of parts from its position on. A part with a load record is loaded already.
@@ -45,7 +46,7 @@ func (s *Load) Run(ctx context.Context, in etl.LoadInput) (etl.LoadOutput, error
 	if err != nil {
 		return etl.LoadOutput{}, fmt.Errorf("target of %s: %w", o.Batch, err)
 	}
-	l := &load{core: s.core, transform: s.transform, p: p, k: k, target: target, batch: o.Batch, bind: in.Binding, number: in.Load, rows: store.MaxPutHigher}
+	l := &load{core: s.core, transform: s.transform, held: s.repeats, p: p, k: k, target: target, batch: o.Batch, bind: in.Binding, number: in.Load, rows: store.MaxPutHigher}
 	if p.Target.Atomic {
 		if err := l.atomic(ctx, in.Position.Range); err != nil {
 			return etl.LoadOutput{}, fmt.Errorf("load %s: %w", o.Batch, err)
@@ -91,6 +92,7 @@ type load struct {
 	batch     etl.Batch
 	bind      etl.Binding
 	number    int
+	held      int // repeated keys whose ranks are in memory at once
 	rows      int // of the next chunk
 }
 
@@ -126,7 +128,7 @@ func (l *load) part(ctx context.Context, pos *etl.LoadPosition) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	winner, err := l.winners(ctx, rec)
+	repeats, err := l.repeats(ctx, rec)
 	if err != nil {
 		return false, err
 	}
@@ -158,16 +160,16 @@ func (l *load) part(ctx context.Context, pos *etl.LoadPosition) (bool, error) {
 		if len(chunk) == 0 && pos.Row > from && l.short(ctx) {
 			return errTimeUp
 		}
-		item, err := contract.ParseLine(line)
-		if err != nil {
-			return etl.Errorf(etl.RecordsLost, "row %d: %w", row, err)
-		}
-		if w, repeated := winner[keyDigest(item.Key)]; repeated && w.row != row {
+		if repeats.lost.has(row) {
 			pos.Counts.Duplicate++
-			if etl.Conflict(item.Rank, w.rank) {
+			if repeats.conflict.has(row) {
 				pos.Conflicts++
 			}
 			return nil
+		}
+		item, err := contract.ParseLine(line)
+		if err != nil {
+			return etl.Errorf(etl.RecordsLost, "row %d: %w", row, err)
 		}
 		chunk = append(chunk, item)
 		if len(chunk) >= l.rows {
@@ -313,46 +315,6 @@ func count(c *etl.LoadCounts, o store.Outcome) {
 	case store.Stale:
 		c.Stale++
 	}
-}
-
-// best is the record of a repeated key that is loaded: the highest rank, of equal ranks the first.
-type best struct {
-	rank string
-	row  int
-}
-
-// winners reads the part's key file, and only if a key occurs twice the part itself, for the ranks of such keys. Keys
-// that occur once are not in the map.
-func (l *load) winners(ctx context.Context, rec ledger.TransformRecord) (map[digest]best, error) {
-	winner := map[digest]best{}
-	var last digest
-	first := true
-	keys := keyObject{key: etl.StageKey(etl.Keys, l.batch, l.bind, rec.Part), keys: rec.Valid}
-	err := mergeKeys(ctx, l.core.Stage, []keyObject{keys}, func(d digest) {
-		if !first && d == last {
-			winner[d] = best{}
-		}
-		first, last = false, d
-	})
-	if err != nil {
-		return nil, err
-	}
-	if len(winner) == 0 {
-		return winner, nil
-	}
-	row := 0
-	return winner, l.lines(ctx, rec, func(line []byte) error {
-		row++
-		item, err := contract.ParseLine(line)
-		if err != nil {
-			return etl.Errorf(etl.RecordsLost, "row %d: %w", row, err)
-		}
-		k := keyDigest(item.Key)
-		if w, repeated := winner[k]; repeated && item.Rank > w.rank {
-			winner[k] = best{rank: item.Rank, row: row}
-		}
-		return nil
-	})
 }
 
 // write decides each item by rank, and returns an outcome for each and the number of conflicts met: rows whose version is

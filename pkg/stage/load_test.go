@@ -9,8 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/store"
+	"github.com/onceload/onceload/pkg/store/mem"
 )
 
 var atomicFile = strings.Replace(rigFile, "target: {table: rows}", "target: {table: rows, atomic: true}", 1)
@@ -294,6 +297,62 @@ func TestLoadOnce(t *testing.T) {
 	if r.stage.Calls()["Get"] != reads || r.target.Calls()["Ranks"] != ranks {
 		t.Error("it was read again")
 	}
+}
+
+// TestRepeats: however many keys repeat in a part and however few of them are looked at together, the highest rank of
+// each is loaded, each other record of it is a duplicate, and one in conflict with what is loaded is counted so. B5, B7
+func TestRepeats(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := history{versioned: rapid.Bool().Draw(t, "versioned"), epochs: map[int]int{1: 1}}
+		rec := rapid.Custom(func(t *rapid.T) record {
+			return record{Key: rapid.IntRange(1, 12).Draw(t, "key"), Version: rapid.IntRange(1, 2).Draw(t, "version"), Text: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "text")}
+		})
+		p := h.prepare(t, loaded{Extraction: 1, Revision: 1, Rows: rapid.SliceOfN(rec, 1, 60).Draw(t, "rows")})
+		p.held = rapid.IntRange(1, 8).Draw(t, "held")
+		target := mem.NewTable(store.Schema{Name: "orders"})
+		counts, conflicts, err := p.run(target)
+		ok(t, err)
+		// Both parts have one row of each of their keys in the end; the second one's may have met the first one's.
+		duplicates, lost := int64(0), int64(0)
+		half := len(p.items) / 2
+		for _, part := range [][]store.Item{p.items[:half], p.items[half:]} {
+			best := map[store.Key]string{}
+			for _, it := range part {
+				best[it.Key] = max(best[it.Key], it.Rank)
+			}
+			duplicates += int64(len(part) - len(best))
+			for _, it := range part {
+				if etl.Conflict(best[it.Key], it.Rank) {
+					lost++
+				}
+			}
+		}
+		second := map[store.Key]string{} // the winners of the second part, against those of the first
+		for _, it := range p.items[half:] {
+			second[it.Key] = max(second[it.Key], it.Rank)
+		}
+		first := map[store.Key]string{}
+		for _, it := range p.items[:half] {
+			first[it.Key] = max(first[it.Key], it.Rank)
+		}
+		for k, rank := range second {
+			if etl.Conflict(first[k], rank) {
+				lost++
+			}
+		}
+		if counts.Duplicate != duplicates || conflicts != lost {
+			t.Errorf("%d duplicates, %d conflicts; want %d, %d", counts.Duplicate, conflicts, duplicates, lost)
+		}
+		want := h.want(t, []*prepared{p})
+		for _, it := range target.Items() {
+			if it.Rank != want[it.Key].Rank {
+				t.Errorf("%v: rank %s, want %s", it.Key, it.Rank, want[it.Key].Rank)
+			}
+		}
+		if len(target.Items()) != len(want) {
+			t.Errorf("%d rows, want %d", len(target.Items()), len(want))
+		}
+	})
 }
 
 // TestFirstOfEquals: of records that are the same the first is loaded, with the time of its own page.

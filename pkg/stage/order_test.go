@@ -132,6 +132,7 @@ type prepared struct {
 	records  []store.Item // of the ledger
 	owner    ledger.Owner
 	items    []store.Item // all valid lines
+	held     int          // repeated keys that Load may hold; 0 = as many as it does
 }
 
 type failer interface {
@@ -204,6 +205,9 @@ func (p *prepared) run(target store.Table) (etl.LoadCounts, int64, error) {
 		Target:    func(context.Context, *pipeline.Pipeline) (store.Table, error) { return target, nil },
 		Pipelines: func(string) (*pipeline.Pipeline, error) { return p.pipeline, nil },
 	})
+	if p.held > 0 {
+		s.Load.HoldRepeats(p.held)
+	}
 	_, err := s.Load.Run(ctx, etl.LoadInput{
 		Execution: "x", Batch: p.batch.String(), Fence: p.owner.Fence, Binding: p.bind, Load: 1,
 		Position: etl.LoadPosition{Range: etl.Range{First: 0, Last: 1}},

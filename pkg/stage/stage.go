@@ -136,7 +136,7 @@ func New(d Deps) *Stages {
 		Extract:   &Extract{core: c},
 		Transform: t,
 		Gate:      &Gate{core: c},
-		Load:      &Load{core: c, transform: t},
+		Load:      &Load{core: c, transform: t, repeats: maxRepeats},
 		Settle:    &Settle{core: c},
 	}
 }
