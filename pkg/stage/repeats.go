@@ -8,9 +8,9 @@ import (
 	"github.com/onceload/onceload/pkg/ledger"
 )
 
-// maxRepeats bounds the repeated keys whose ranks are in memory at once, some 25 MiB; a part with more of them is read
+// maxRepeats bounds the repeated keys whose ranks are in memory at once, some 13 MiB; a part with more of them is read
 // once for each so many.
-const maxRepeats = 1 << 17
+const maxRepeats = 1 << 16
 
 // repeats marks the rows of a part that are not loaded because another row has their key: the highest rank is loaded, of
 // equal ranks the first. It costs two bits a row, whatever the keys.
