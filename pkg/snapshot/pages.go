@@ -24,11 +24,17 @@ func ReadPages(ctx context.Context, raw store.Objects, f Footer, yield func(p Pa
 		return fmt.Errorf("read pages of %s: %w", key, err)
 	}
 	defer r.Close() // everything wanted has been read and verified, or another error says why not
-	var (
-		src          = stream{r: r}
-		in           inflater
-		member, body []byte
-	)
+	var in inflater
+	src := stream{r: r}
+	// The buffers are made once: what one outgrows would stay until it is collected.
+	var length, size int64
+	for _, p := range f.Pages {
+		length = max(length, p.Length)
+		if plausible(p) {
+			size = max(size, p.Size+1)
+		}
+	}
+	member, body := make([]byte, 0, min(length, trusted)), make([]byte, 0, min(size, trusted))
 	for n, p := range f.Pages {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("read %s: page %d: %w", key, n, err)
@@ -46,9 +52,15 @@ func ReadPages(ctx context.Context, raw store.Objects, f Footer, yield func(p Pa
 	return nil
 }
 
+// trusted is how much is allocated on a footer's word alone, before the bytes have come.
+const trusted = 64 << 20
+
+// plausible reports whether a page of that size can come of so many bytes.
+func plausible(p Page) bool { return p.Size >= 0 && p.Size <= p.Length*maxRatio }
+
 // verify inflates a page's member into buf and holds it against size and digest.
 func verify(in *inflater, buf, member []byte, p Page) ([]byte, error) {
-	if p.Size < 0 || p.Size > p.Length*maxRatio {
+	if !plausible(p) {
 		return buf, lost("%d bytes cannot come of %d", p.Size, p.Length)
 	}
 	body, err := in.inflate(slices.Grow(buf[:0], int(p.Size)+1), member, p.Size)

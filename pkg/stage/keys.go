@@ -48,8 +48,13 @@ type keyWriter struct {
 	sum   hash.Hash
 }
 
-func newKeyWriter(ctx context.Context, into store.Objects, key string) *keyWriter {
-	return &keyWriter{start: func() *upload { return startUpload(ctx, into, key) }, sum: sha256.New()}
+// newKeyWriter writes at most so many digests, for which it makes room at once.
+func newKeyWriter(ctx context.Context, into store.Objects, key string, most int64) *keyWriter {
+	return &keyWriter{
+		start: func() *upload { return startUpload(ctx, into, key) },
+		run:   make([]digest, 0, max(min(most, maxRun), 0)),
+		sum:   sha256.New(),
+	}
 }
 
 func (w *keyWriter) add(key []byte) error {

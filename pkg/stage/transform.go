@@ -176,7 +176,7 @@ func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *cont
 	}
 	valid := newLineWriter(ctx, s.core.Stage, etl.StageKey(etl.Valid, b, bind, part))
 	bad := newLineWriter(ctx, s.core.Stage, etl.StageKey(etl.Quarantine, b, bind, part))
-	keys := newKeyWriter(ctx, s.core.Stage, etl.StageKey(etl.Keys, b, bind, part))
+	keys := newKeyWriter(ctx, s.core.Stage, etl.StageKey(etl.Keys, b, bind, part), f.Records())
 	defer valid.abort()
 	defer bad.abort()
 	defer keys.abort()

@@ -138,6 +138,7 @@ func TestTransformMemory(t *testing.T) {
 		record         func(b []byte, i int) []byte
 	}{
 		{"orders", 300, 1000, order},
+		{"large pages", 4, 150_000, order}, // just under the default of max_bytes, 32 MiB
 		{"small records", 60, 25_000, func(b []byte, i int) []byte {
 			return append(strconv.AppendInt(append(b, `{"at":"2026-11-30T10:00:00Z","id":`...), int64(i%1_400_000), 10), '}')
 		}},
