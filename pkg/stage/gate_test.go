@@ -309,6 +309,7 @@ func TestAnotherTable(t *testing.T) {
 	half.Ranges = g.Ranges[:1]
 	must(t, r.load(p, half))
 	r.swap(moved)
+	wantKind(t, r.load(p, g), etl.ContractChanged, "began in the table rows", "target.table is moved now", "--reload")
 	_, err := r.gate(p, 0)
 	wantKind(t, err, etl.ContractChanged, "1 of 2 parts", "table rows", "target.table is moved now", "--reload")
 	r.swap(rigFile)

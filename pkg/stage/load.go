@@ -42,6 +42,10 @@ func (s *Load) Run(ctx context.Context, in etl.LoadInput) (etl.LoadOutput, error
 	if err != nil {
 		return etl.LoadOutput{}, err
 	}
+	if b.Table != p.Target.Table { // a redrive does not pass Gate again
+		return etl.LoadOutput{}, etl.Errorf(etl.ContractChanged, "load %s: it began in the table %s, and target.table is %s now: restore it and redrive; then --reload loads the whole batch into %s",
+			o.Batch, b.Table, p.Target.Table, p.Target.Table)
+	}
 	target, err := s.Target(ctx, p)
 	if err != nil {
 		return etl.LoadOutput{}, fmt.Errorf("target of %s: %w", o.Batch, err)

@@ -167,7 +167,7 @@ func (h history) prepare(t failer, l loaded) *prepared {
 	ok(t, err)
 	p.owner = claim.Owner
 	_, err = books.Update(ctx, p.owner, etl.StageLoad, func(b *ledger.Batch) {
-		b.Extraction, b.Binding = l.Extraction, &p.bind
+		b.Extraction, b.Binding, b.Table = l.Extraction, &p.bind, "orders"
 	})
 	ok(t, err)
 	s := stage.New(stage.Deps{Raw: raw, Stage: p.objects, Ledger: books})
