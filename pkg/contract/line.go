@@ -44,18 +44,13 @@ func ParseLine(line []byte) (store.Item, error) {
 		case `"_rank"`:
 			into = &item.Rank
 		}
-		switch {
-		case into == nil:
+		if into == nil {
 			if len(doc) > 1 {
 				doc = append(doc, ',')
 			}
 			doc = append(doc, line[i:end]...)
-		case bytes.IndexByte(line[at:end], '\\') < 0 && line[at] == '"':
-			*into = string(line[at+1 : end-1])
-		default:
-			if err := json.Unmarshal(line[at:end], into); err != nil {
-				return fail(at, "a string")
-			}
+		} else if err := unquote(line[at:end], into); err != nil {
+			return fail(at, "a string")
 		}
 		i = end
 	}
@@ -64,6 +59,93 @@ func ParseLine(line []byte) (store.Item, error) {
 	}
 	item.Doc = append(doc, '}')
 	return item, nil
+}
+
+// ParseRank reads no more of a valid line than its key and its rank, which stand near its beginning: most lines that are
+// loaded again need nothing else. What follows is not looked at; [ParseLine] does. A line where they do not stand is an
+// error of kind RecordsLost.
+func ParseRank(line []byte) (key store.Key, rank string, err error) {
+	fail := func(at int, want string) (store.Key, string, error) {
+		return store.Key{}, "", etl.Errorf(etl.RecordsLost, "valid line, byte %d: want %s", at, want)
+	}
+	if len(line) == 0 || line[0] != '{' {
+		return fail(0, "an object")
+	}
+	// Names are sorted, and only ours begin with _: none of them follows one that is higher.
+	for i := 0; ; {
+		name := i + 1 // behind the opening brace, or the comma
+		at := stringEnd(line, name) + 1
+		if at == 0 || line[name+1] > '_' {
+			break
+		}
+		end := valueEnd(line, at)
+		if end < 0 || line[at-1] != ':' {
+			return fail(i, "a member")
+		}
+		var into *string
+		switch string(line[name : at-1]) {
+		case `"_pk"`:
+			into = &key.PK
+		case `"_rank"`:
+			into = &rank
+		case `"_sk"`:
+			into = &key.SK
+		}
+		if into != nil {
+			if err := unquote(line[at:end], into); err != nil {
+				return fail(at, "a string")
+			}
+		}
+		i = end
+	}
+	if key.PK == "" || rank == "" {
+		return fail(0, "_pk and _rank")
+	}
+	return key, rank, nil
+}
+
+// unquote reads a string of canonical JSON.
+func unquote(raw []byte, into *string) error {
+	if len(raw) > 1 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+		*into = string(raw[1 : len(raw)-1])
+		return nil
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// stringEnd returns the offset behind the string at i of any text, and −1 where none is.
+func stringEnd(b []byte, i int) int {
+	if i < 0 || i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	for i++; i < len(b); i += 2 { // a backslash and what it stands before
+		if i += plainLen(b[i:]); i < len(b) && b[i] == '"' {
+			return i + 1
+		}
+	}
+	return -1
+}
+
+// valueEnd returns the offset behind the value at i of any text, and −1 where none ends.
+func valueEnd(b []byte, i int) int {
+	for depth := 0; i >= 0 && i < len(b); {
+		switch b[i] {
+		case '"':
+			i = stringEnd(b, i)
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']', ',':
+			if depth == 0 {
+				return i
+			}
+			if b[i] != ',' {
+				depth--
+			}
+		}
+		i++
+	}
+	return -1
 }
 
 // itemSize is the size of a canonical line as an item by DynamoDB's rules: names and strings in UTF-8 bytes; a number one
