@@ -96,11 +96,11 @@ func (s Schema) CheckKeys(keys []Key) error {
 
 // CheckItem refuses an item that DynamoDB would refuse, and returns it with its Doc in canonical form, a copy.
 func (s Schema) CheckItem(item Item) (Item, error) {
-	item, _, err := s.checkItem(item)
+	item, _, err := s.checkItem(new(canon), item)
 	return item, err
 }
 
-func (s Schema) checkItem(item Item) (Item, int, error) {
+func (s Schema) checkItem(c *canon, item Item) (Item, int, error) {
 	if err := s.CheckKey(item.Key); err != nil {
 		return Item{}, 0, err
 	}
@@ -108,7 +108,7 @@ func (s Schema) checkItem(item Item) (Item, int, error) {
 		return Item{}, 0, etl.Errorf(etl.Internal, "table %s: item %q %q: "+format,
 			append([]any{s.Name, item.PK, item.SK}, args...)...)
 	}
-	doc, attrs, err := canonical(item.Doc)
+	doc, attrs, err := c.canonical(item.Doc)
 	if err != nil {
 		return refuse("%w", err)
 	}
@@ -140,7 +140,7 @@ func (s Schema) checkItem(item Item) (Item, int, error) {
 
 // ItemSize is an item's size by DynamoDB's rules: what [MaxItemBytes] bounds.
 func ItemSize(item Item) (int, error) {
-	_, attrs, err := canonical(item.Doc)
+	_, attrs, err := new(canon).canonical(item.Doc)
 	if err != nil {
 		return 0, etl.Errorf(etl.Internal, "item %q %q: %w", item.PK, item.SK, err)
 	}
@@ -179,9 +179,10 @@ func (s Schema) checkHigher(items []Item, most int) (out []Item, size int, err e
 	}
 	seen := make(map[Key]bool, len(items))
 	out = make([]Item, len(items))
+	var c canon
 	for i, item := range items {
 		var n int
-		if out[i], n, err = s.checkItem(item); err != nil {
+		if out[i], n, err = s.checkItem(&c, item); err != nil {
 			return nil, 0, err
 		}
 		if item.Rank == "" {

@@ -25,13 +25,14 @@ const maxNameBytes = 65_535
 // backend gives it back: no blanks; names unique and sorted by bytes; numbers plain (no exponent, no superfluous zero, at
 // most 38 significant digits); in strings only the quote, the backslash and control characters escaped, the shortest way.
 func Canonical(doc []byte) ([]byte, error) {
-	out, _, err := canonical(doc)
+	out, _, err := new(canon).canonical(doc)
 	return out, err
 }
 
-// canonical is Canonical, and the size of the attributes by DynamoDB's rules.
-func canonical(doc []byte) (out []byte, size int, err error) {
-	c := canon{in: doc, out: make([]byte, 0, len(doc))}
+// canonical is Canonical, and the size of the attributes by DynamoDB's rules. It may be called for one document after
+// another.
+func (c *canon) canonical(doc []byte) (out []byte, size int, err error) {
+	c.in, c.i, c.out, c.members = doc, 0, make([]byte, 0, len(doc)), c.members[:0]
 	c.blank()
 	if c.peek() != '{' {
 		return nil, 0, c.errorf("want a JSON object")
