@@ -3,7 +3,6 @@ package stage_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -139,41 +138,4 @@ func TestCost(t *testing.T) {
 			t.Errorf("%s: %d writes of rows that had lost already", s.name, m.rowsStale)
 		}
 	}
-}
-
-// TestReloadTime holds the time of an unchanged reload, and of an overlapping slot, against the first load's, on servers
-// that speak DynamoDB's protocol, through the real SDK. B8
-func TestReloadTime(t *testing.T) {
-	if os.Getenv("ONCELOAD_BENCH") == "" {
-		t.Skip("it measures: set ONCELOAD_BENCH=1 on a machine with nothing else to do")
-	}
-	const rows = 10_000
-	h := history{versioned: true, epochs: map[int]int{1: 1}}
-	first := loaded{Slot: 0, Extraction: 1, Revision: 1}
-	for n := range rows {
-		first.Rows = append(first.Rows, record{Key: n, Version: 1, Text: fmt.Sprintf("Text %d", n), Status: "open"})
-	}
-	later := first
-	later.Slot = 1
-	loads := map[string]*prepared{"first load": h.prepare(t, first), "overlap": h.prepare(t, later)}
-	loads["reload"] = loads["first load"]
-	backends(t, func(t *testing.T, _, _ int, _ bool, open func() store.Table) {
-		if !strings.Contains(t.Name(), "cloud") {
-			return // writes that cost no request are as fast as looks
-		}
-		target := open()
-		took := map[string]float64{}
-		for _, name := range []string{"first load", "reload", "overlap"} {
-			began := time.Now()
-			counts, _, err := loads[name].run(target)
-			if err != nil || (counts.New == rows) != (name == "first load") || counts.Total() != rows {
-				t.Fatalf("%s: %+v, %v", name, counts, err)
-			}
-			took[name] = time.Since(began).Seconds()
-		}
-		t.Logf("first load %.2fs, reload 1/%.0f of it, overlap 1/%.0f", took["first load"], took["first load"]/took["reload"], took["first load"]/took["overlap"])
-		if took["reload"]*15 > took["first load"] || took["overlap"]*15 > took["first load"] {
-			t.Error("want at most 1/15")
-		}
-	})
 }

@@ -39,6 +39,7 @@ import (
 const (
 	childVariable = "ONCELOAD_TEST_CHILD"
 	childServe    = "serve"
+	childTable    = "table"
 	childExtract  = "extract" // with URL, folder and number of pages behind it
 )
 
@@ -86,6 +87,8 @@ func TestChild(t *testing.T) {
 			_, _ = w.Write(body)
 			_, _ = io.WriteString(w, meta)
 		})))
+	case childTable:
+		serveTable(t)
 	case childExtract:
 		pages, err := strconv.ParseInt(args[3], 10, 64)
 		if err != nil {

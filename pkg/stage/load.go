@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/onceload/onceload/pkg/contract"
@@ -77,13 +77,21 @@ func (s *Load) Run(ctx context.Context, in etl.LoadInput) (etl.LoadOutput, error
 	return etl.LoadOutput{Status: etl.StatusDone, Position: pos}, nil
 }
 
-// A chunk is what is written and counted together. Its size follows the table's pace: a chunk that takes longer than
-// slowChunk is halved, so that a throttled table still moves the position within a call, one that is faster than
-// fastChunk is doubled up to [store.MaxPutHigher].
+// A chunk is rows that are written together. How many follows from the table's pace: a chunk that takes longer than
+// slowChunk is halved, so that a throttled table still moves the position within a call, one that is faster than fastChunk
+// is doubled up to [store.MaxPutHigher]. However large its rows, it holds not much more than chunkBytes.
 const (
-	minChunk  = 25
-	slowChunk = 20 * time.Second
-	fastChunk = 5 * time.Second
+	minChunk   = 25
+	slowChunk  = 20 * time.Second
+	fastChunk  = 5 * time.Second
+	chunkBytes = 8 << 20
+)
+
+// A look is rows whose ranks are read together, at most [store.MaxBatchGet] or, with the last one, lookBytes of them.
+// Several are under way at once, as it waits for the network far longer than it computes.
+const (
+	looks     = 32
+	lookBytes = 256 << 10
 )
 
 // load is one call's work.
@@ -136,56 +144,10 @@ func (l *load) part(ctx context.Context, pos *etl.LoadPosition) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	flushed := *pos
-	var chunk []store.Item
-	flush := func(row int) error {
-		if len(chunk) > 0 {
-			outcomes, conflicts, err := l.chunk(ctx, chunk)
-			if err != nil {
-				return err
-			}
-			for _, o := range outcomes {
-				count(&pos.Counts, o)
-			}
-			pos.Conflicts += conflicts
-			l.watch(outcomes)
-			chunk = chunk[:0]
-		}
-		pos.Row = row
-		flushed = *pos
-		return nil
-	}
-	row, from := 0, pos.Row
-	err = l.lines(ctx, rec, func(line []byte) error {
-		row++
-		if row <= from {
-			return nil
-		}
-		if len(chunk) == 0 && pos.Row > from && l.short(ctx) {
-			return errTimeUp
-		}
-		if repeats.lost.has(row) {
-			pos.Counts.Duplicate++
-			if repeats.conflict.has(row) {
-				pos.Conflicts++
-			}
-			return nil
-		}
-		item, err := contract.ParseLine(line)
-		if err != nil {
-			return etl.Errorf(etl.RecordsLost, "row %d: %w", row, err)
-		}
-		chunk = append(chunk, item)
-		if len(chunk) >= l.rows {
-			return flush(row)
-		}
-		return nil
-	})
-	if err == nil {
-		err = flush(row)
-	}
+	w := &walk{load: l, repeats: repeats, from: pos.Row, at: *pos, settled: *pos}
+	err = w.walk(ctx, rec)
+	*pos = w.settled
 	if errors.Is(err, errTimeUp) {
-		*pos = flushed
 		return false, nil
 	}
 	if err != nil {
@@ -194,29 +156,206 @@ func (l *load) part(ctx context.Context, pos *etl.LoadPosition) (bool, error) {
 	return true, l.record(ctx, rec, pos.Counts, pos.Conflicts)
 }
 
-// errTimeUp ends the work of a call that has too little time for another chunk, or had too little for the last one.
+// errTimeUp ends the work of a call that has too little time for another look, or had too little for the last chunk.
 var errTimeUp = errors.New("the time of this call is up")
 
-// chunk writes a chunk by rank and sets the size of the next one. The write is given up shortly before the call's own end.
-func (l *load) chunk(ctx context.Context, items []store.Item) ([]store.Outcome, int64, error) {
-	began := l.Now()
-	within := ctx
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		within, cancel = context.WithTimeout(ctx, deadline.Sub(began)-l.Margin/4)
+// walk loads one part: it reads the rows ahead of their ranks, decides them in order, and gathers those that must be
+// written until they fill a chunk.
+type walk struct {
+	*load
+	repeats repeats
+	from    int              // rows that earlier calls have settled
+	at      etl.LoadPosition // of what is decided, rows of the chunk that is gathered not counted
+	settled etl.LoadPosition // of what is decided and, where it must be, written
+	filling *look            // nil when none is begun
+	asked   []*look          // under way, oldest first
+	idle    []*look          // to be filled again
+	chunk   []store.Item
+	seen    []string // their ranks in the table
+	size    int      // of the chunk in bytes
+}
+
+// look is rows of which not more is known than what decides them.
+type look struct {
+	rows  []row
+	text  []byte // their lines
+	keys  []store.Key
+	ranks map[store.Key]string // when done, unless the looks have failed
+	done  chan struct{}
+}
+
+// row is a line, and what decides it.
+type row struct {
+	number   int // in the part, from 1
+	key      store.Key
+	rank     string // "" where another row has its key: it is not looked for
+	from, to int    // of its line in the look's text
+}
+
+// walk goes through the part. When it returns, no look is under way.
+func (w *walk) walk(ctx context.Context, rec ledger.TransformRecord) error {
+	timed, cancel := w.within(ctx, w.Margin/2)
+	defer cancel()
+	looking, fail := context.WithCancelCause(timed)
+	defer func() {
+		fail(nil)
+		for _, k := range w.asked {
+			<-k.done
+		}
+	}()
+	number := 0
+	err := w.lines(ctx, rec, func(line []byte) error {
+		if number++; number <= w.from {
+			return nil
+		}
+		if err := w.add(number, line); err != nil {
+			return err
+		}
+		if len(w.filling.rows) < store.MaxBatchGet && len(w.filling.text) < lookBytes {
+			return nil
+		}
+		w.ask(looking, fail)
+		if len(w.asked) < looks {
+			return nil
+		}
+		return w.decide(ctx, looking)
+	})
+	if err != nil {
+		return err
+	}
+	if w.filling != nil {
+		w.ask(looking, fail)
+	}
+	for len(w.asked) > 0 {
+		if err := w.decide(ctx, looking); err != nil {
+			return err
+		}
+	}
+	return w.flush(ctx)
+}
+
+// add puts a row into the look that is filled.
+func (w *walk) add(number int, line []byte) error {
+	if w.filling == nil {
+		w.filling = &look{}
+		if n := len(w.idle); n > 0 {
+			w.filling, w.idle = w.idle[n-1], w.idle[:n-1]
+		}
+	}
+	k := w.filling
+	r := row{number: number, from: len(k.text)}
+	if !w.repeats.lost.has(number) {
+		var err error
+		if r.key, r.rank, err = contract.ParseRank(line); err != nil {
+			return etl.Errorf(etl.RecordsLost, "row %d: %w", number, err)
+		}
+		k.keys, k.text = append(k.keys, r.key), append(k.text, line...)
+	}
+	r.to = len(k.text)
+	k.rows = append(k.rows, r)
+	return nil
+}
+
+// ask begins to read the ranks of the look that is filled. The first look that fails ends the others.
+func (w *walk) ask(ctx context.Context, fail context.CancelCauseFunc) {
+	k := w.filling
+	w.filling, w.asked = nil, append(w.asked, k)
+	k.done = make(chan struct{})
+	go func() {
+		defer close(k.done)
+		var err error
+		if k.ranks, err = w.ranks(ctx, k.keys); err != nil {
+			fail(err)
+		}
+	}()
+}
+
+// decide waits for the oldest look and decides its rows. Ranks only rise, so a row that loses against what was read loses
+// for good, however long ago that was; the others are decided again when they are written. looking is the context of the
+// looks, which ends in time for a last write.
+func (w *walk) decide(ctx, looking context.Context) error {
+	k := w.asked[0]
+	<-k.done
+	switch late := errors.Is(looking.Err(), context.DeadlineExceeded) && ctx.Err() == nil; {
+	case late || w.at.Row > w.from && w.short(ctx):
+		return cmp.Or(w.flush(ctx), errTimeUp)
+	case looking.Err() != nil:
+		return context.Cause(looking)
+	}
+	w.asked = w.asked[1:]
+	decided := int64(0)
+	for _, r := range k.rows {
+		w.at.Row = r.number
+		there := k.ranks[r.key]
+		if etl.Conflict(there, r.rank) || w.repeats.conflict.has(r.number) {
+			w.at.Conflicts++
+		}
+		if r.rank == "" {
+			w.at.Counts.Duplicate++
+			continue
+		}
+		o := store.Higher(there, r.rank, there != "")
+		if !o.Written() {
+			count(&w.at.Counts, o)
+			decided++
+			continue
+		}
+		item, err := contract.ParseLine(k.text[r.from:r.to])
+		if err != nil {
+			return etl.Errorf(etl.RecordsLost, "row %d: %w", r.number, err)
+		}
+		w.chunk, w.seen, w.size = append(w.chunk, item), append(w.seen, there), w.size+r.to-r.from
+		if len(w.chunk) >= w.load.rows || w.size >= chunkBytes {
+			if err := w.flush(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if len(w.chunk) == 0 {
+		w.settled = w.at
+	}
+	w.Watch(Tick{Stage: etl.StageLoad, Batch: w.batch, Records: decided})
+	*k = look{rows: k.rows[:0], text: k.text[:0], keys: k.keys[:0]}
+	w.idle = append(w.idle, k)
+	return nil
+}
+
+// flush writes the chunk, and sets the size of the next one. The write is given up shortly before the call's own end.
+func (w *walk) flush(ctx context.Context) error {
+	if len(w.chunk) > 0 {
+		began := w.Now()
+		within, cancel := w.within(ctx, w.Margin/4)
 		defer cancel()
+		outcomes, conflicts, err := w.write(within, w.chunk, w.seen, w.target.PutHigher)
+		if err != nil && within.Err() != nil && ctx.Err() == nil {
+			return errTimeUp
+		}
+		if err != nil {
+			return err
+		}
+		switch took := w.Now().Sub(began); {
+		case took > slowChunk:
+			w.rows = max(w.rows/2, minChunk)
+		case took < fastChunk:
+			w.rows = min(2*w.rows, store.MaxPutHigher)
+		}
+		for _, o := range outcomes {
+			count(&w.at.Counts, o)
+		}
+		w.at.Conflicts += conflicts
+		w.watch(outcomes)
+		w.chunk, w.seen, w.size = w.chunk[:0], w.seen[:0], 0
 	}
-	outcomes, conflicts, err := l.write(within, items, l.target.PutHigher)
-	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		return nil, 0, errTimeUp
+	w.settled = w.at
+	return nil
+}
+
+// within ends the context some time before its deadline.
+func (l *load) within(ctx context.Context, before time.Duration) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithTimeout(ctx, deadline.Sub(l.Now())-before)
 	}
-	switch took := l.Now().Sub(began); {
-	case took > slowChunk:
-		l.rows = max(l.rows/2, minChunk)
-	case took < fastChunk:
-		l.rows = min(2*l.rows, store.MaxPutHigher)
-	}
-	return outcomes, conflicts, err
+	return context.WithCancel(ctx)
 }
 
 // atomic loads all parts in one transaction. A key that occurs in several parts is loaded once, and counted as duplicate
@@ -267,7 +406,7 @@ func (l *load) atomic(ctx context.Context, parts etl.Range) error {
 	for i, k := range order {
 		items[i] = winner[k].item
 	}
-	outcomes, met, err := l.write(ctx, items, l.target.PutAllHigher)
+	outcomes, met, err := l.all(ctx, items)
 	if err != nil {
 		return err
 	}
@@ -321,90 +460,85 @@ func count(c *etl.LoadCounts, o store.Outcome) {
 	}
 }
 
-// write decides each item by rank, and returns an outcome for each and the number of conflicts met: rows whose version is
-// that of the row in the table and whose content differs. Ranks are read first, and may be stale: they only rise, so an
-// item that loses against what was read loses for good, and all others are decided again by put.
-func (l *load) write(ctx context.Context, items []store.Item, put func(context.Context, []store.Item) ([]store.Outcome, error)) ([]store.Outcome, int64, error) {
-	ranks, err := l.ranks(ctx, items)
+// all loads the items in one transaction, and returns an outcome for each and the number of conflicts met.
+func (l *load) all(ctx context.Context, items []store.Item) ([]store.Outcome, int64, error) {
+	keys := make([]store.Key, len(items))
+	for i, it := range items {
+		keys[i] = it.Key
+	}
+	ranks, err := l.ranks(ctx, keys)
 	if err != nil {
 		return nil, 0, err
 	}
 	conflicts := int64(0)
 	out := make([]store.Outcome, len(items))
 	var rest []store.Item
+	var seen []string
 	var at []int // where in items the rest stand
 	for i, it := range items {
 		there := ranks[it.Key]
 		if etl.Conflict(there, it.Rank) {
 			conflicts++
 		}
-		switch {
-		case there == it.Rank:
-			out[i] = store.Unchanged
-		case there > it.Rank:
-			out[i] = store.Stale
-		default:
-			rest, at = append(rest, it), append(at, i)
+		if out[i] = store.Higher(there, it.Rank, there != ""); out[i].Written() {
+			rest, seen, at = append(rest, it), append(seen, there), append(at, i)
 		}
 	}
 	if len(rest) == 0 {
 		return out, conflicts, nil
 	}
-	outcomes, err := put(ctx, rest)
+	outcomes, more, err := l.write(ctx, rest, seen, l.target.PutAllHigher)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, o := range outcomes {
+		out[at[i]] = o
+	}
+	return out, conflicts + more, nil
+}
+
+// write puts items whose ranks in the table were seen to be lower, and returns an outcome for each and the number of
+// conflicts that the looks had not shown: rows whose version is that of the row in the table and whose content differs.
+func (l *load) write(ctx context.Context, items []store.Item, seen []string, put func(context.Context, []store.Item) ([]store.Outcome, error)) ([]store.Outcome, int64, error) {
+	outcomes, err := put(ctx, items)
 	if err != nil {
 		return nil, 0, fmt.Errorf("write rows: %w", err)
 	}
-	var overtaken []store.Item
+	// Where another loader put a higher rank there meanwhile, or the look was stale: look again whether it is a conflict.
+	ranks := map[store.Key]string{}
+	var keys []store.Key
 	for i, o := range outcomes {
-		out[at[i]] = o
-		if o == store.Stale && !etl.Conflict(ranks[rest[i].Key], rest[i].Rank) {
-			overtaken = append(overtaken, rest[i])
+		if o == store.Stale && !etl.Conflict(seen[i], items[i].Rank) {
+			ranks[items[i].Key] = items[i].Rank
+			keys = append(keys, items[i].Key)
 		}
 	}
-	// Another loader put a higher rank there meanwhile, or the look was stale: look again whether it is a conflict.
-	if ranks, err = l.ranks(ctx, overtaken); err != nil {
+	there, err := l.ranks(ctx, keys)
+	if err != nil {
 		return nil, 0, err
 	}
-	for _, it := range overtaken {
-		if etl.Conflict(ranks[it.Key], it.Rank) {
+	conflicts := int64(0)
+	for k, rank := range ranks {
+		if etl.Conflict(there[k], rank) {
 			conflicts++
 		}
 	}
-	return out, conflicts, nil
+	return outcomes, conflicts, nil
 }
 
-// looks bounds the looks at ranks under way at once: a look waits for the network far longer than it computes.
-const looks = 8
-
-// ranks reads the ranks of any number of items.
-func (l *load) ranks(ctx context.Context, items []store.Item) (map[store.Key]string, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ranks := make(map[store.Key]string, len(items))
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	free := make(chan struct{}, looks)
-	for batch := range slices.Chunk(items, store.MaxBatchGet) {
-		free <- struct{}{}
-		all.Go(func() {
-			defer func() { <-free }()
-			keys := make([]store.Key, len(batch))
-			for i, it := range batch {
-				keys[i] = it.Key
-			}
-			found, err := l.target.Ranks(ctx, keys)
-			if err != nil {
-				cancel(fmt.Errorf("read ranks: %w", err)) // the first one counts
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
+// ranks reads the ranks of any number of keys.
+func (l *load) ranks(ctx context.Context, keys []store.Key) (map[store.Key]string, error) {
+	var ranks map[store.Key]string
+	for some := range slices.Chunk(keys, store.MaxBatchGet) {
+		found, err := l.target.Ranks(ctx, some)
+		if err != nil {
+			return nil, fmt.Errorf("read ranks: %w", err)
+		}
+		if ranks == nil {
+			ranks = found
+		} else {
 			maps.Copy(ranks, found)
-		})
-	}
-	all.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		}
 	}
 	return ranks, nil
 }

@@ -103,13 +103,13 @@ func (l *load) contenders(ctx context.Context, rec ledger.TransformRecord, found
 	row := 0
 	return l.lines(ctx, rec, func(line []byte) error {
 		row++
-		item, err := contract.ParseLine(line)
+		key, rank, err := contract.ParseRank(line)
 		if err != nil {
 			return etl.Errorf(etl.RecordsLost, "row %d: %w", row, err)
 		}
-		d := keyDigest(item.Key)
+		d := keyDigest(key)
 		if _, repeated := found[d]; repeated {
-			yield(d, row, item.Rank)
+			yield(d, row, rank)
 		}
 		return nil
 	})
