@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceload/onceload/pkg/etl"
@@ -79,7 +80,7 @@ func (r *rig) watch(now func() time.Time, margin time.Duration) *watched {
 	return w
 }
 
-// records are n of them, the text of every nth other than those of the others.
+// records are n of them, with different keys, and versions and texts as given.
 func records(n int, v func(i int) int, text func(i int) string) string {
 	var out []string
 	for i := range n {
@@ -161,17 +162,17 @@ func (p promised) Deadline() (time.Time, bool) { return p.until(), true }
 // there, and each row is counted once. B3, B7
 func TestLoadStops(t *testing.T) {
 	const rows = 5000
-	const margin = 4 * time.Millisecond
+	const margin = 4 * time.Second
 	for name, begin := range map[string]func(r *rig) (w *watched, until func() time.Time){
 		"between looks": func(r *rig) (*watched, func() time.Time) {
-			w := r.watch(r.clock, margin)
-			end := r.clock().Add(time.Minute)
+			w := r.watch(time.Now, margin)
 			w.look = func(_ context.Context, n int) error {
 				if n == 9 {
-					r.pass(time.Minute) // time is up, and nothing that is gathered can be written any more
+					time.Sleep(time.Minute - margin + time.Second) // there is time left for the rows that are gathered, and for no more
 				}
 				return nil
 			}
+			end := time.Now().Add(time.Minute)
 			return w, func() time.Time { return end }
 		},
 		"in a look": func(r *rig) (*watched, func() time.Time) {
@@ -190,7 +191,7 @@ func TestLoadStops(t *testing.T) {
 				if late.Load() { // there is time for the rows that are gathered
 					return time.Now().Add(time.Hour)
 				}
-				return began.Add(150 * time.Millisecond)
+				return began.Add(time.Minute)
 			}
 		},
 		"in a write": func(r *rig) (*watched, func() time.Time) {
@@ -204,38 +205,40 @@ func TestLoadStops(t *testing.T) {
 			}
 			return w, func() time.Time {
 				if len(w.writes) == 1 { // the next one is late
-					return time.Now().Add(margin + time.Millisecond)
+					return time.Now().Add(margin + time.Second)
 				}
 				return time.Now().Add(time.Hour)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, largeParts, records(rows, one, func(int) string { return "x" }), rec("id00003", 1, "x"))
-			p, g := r.bound()
-			calls, pos := 0, etl.LoadPosition{Range: g.Ranges[0]}
-			for {
-				calls++
-				w, until := begin(r)
-				if calls > 3 {
-					w.look, w.write, until = nil, nil, func() time.Time { return time.Now().Add(time.Hour) }
+			synctest.Test(t, func(t *testing.T) { // where work takes no time, and waits end at once
+				r := newRig(t, largeParts, records(rows, one, func(int) string { return "x" }), rec("id00003", 1, "x"))
+				p, g := r.bound()
+				calls, pos := 0, etl.LoadPosition{Range: g.Ranges[0]}
+				for {
+					calls++
+					w, until := begin(r)
+					if calls > 3 {
+						w.look, w.write, until = nil, nil, func() time.Time { return time.Now().Add(time.Hour) }
+					}
+					out, err := r.Load.Run(promised{t.Context(), until}, etl.LoadInput{Execution: r.execution, Batch: p.Batch, Fence: p.Fence, Binding: g.Binding, Load: g.Load, Position: pos})
+					must(t, err)
+					if out.Status == etl.StatusDone {
+						break
+					}
+					if out.Position.Row <= pos.Row || out.Position.Counts.Total() != int64(out.Position.Row) {
+						t.Fatalf("call %d: from %+v to %+v", calls, pos, out.Position)
+					}
+					pos = out.Position
 				}
-				out, err := r.Load.Run(promised{t.Context(), until}, etl.LoadInput{Execution: r.execution, Batch: p.Batch, Fence: p.Fence, Binding: g.Binding, Load: g.Load, Position: pos})
-				must(t, err)
-				if out.Status == etl.StatusDone {
-					break
+				if got := r.loads(g); len(got) != 1 || got[0].Total() != rows+1 || got[0].Duplicate != 1 || got[0].New < rows/2 || calls < 2 {
+					t.Errorf("%d calls: %+v", calls, got)
 				}
-				if out.Position.Row <= pos.Row || out.Position.Counts.Total() != int64(out.Position.Row) {
-					t.Fatalf("call %d: from %+v to %+v", calls, pos, out.Position)
+				if n := len(r.target.Items()); n != rows {
+					t.Errorf("%d rows", n)
 				}
-				pos = out.Position
-			}
-			if got := r.loads(g); len(got) != 1 || got[0].Total() != rows+1 || got[0].Duplicate != 1 || got[0].New < rows/2 || calls < 2 {
-				t.Errorf("%d calls: %+v", calls, got)
-			}
-			if n := len(r.target.Items()); n != rows {
-				t.Errorf("%d rows", n)
-			}
+			})
 		})
 	}
 }
