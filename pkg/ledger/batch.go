@@ -60,6 +60,7 @@ type Batch struct {
 	Extraction int          `json:"extraction"` // from 1
 	Binding    *etl.Binding `json:"binding,omitempty"`
 	Tried      *etl.Binding `json:"tried,omitempty"`  // what Gate looked at last; nil once the batch is bound
+	Prior      *etl.Binding `json:"prior,omitempty"`  // while a reprocess or refetch is open: what the batch was bound to, or Gate had tried, before it
 	Table      string       `json:"table,omitempty"`  // target.table, when Gate passed last
 	Load       int          `json:"load"`             // number of the current load, from 1
 	Reload     bool         `json:"reload,omitempty"` // an open load of the bound objects: nothing to extract or transform
@@ -163,7 +164,7 @@ func (l *Ledger) Settle(ctx context.Context, o Owner, counts etl.Counts) (Batch,
 			return nil, "", etl.Errorf(etl.RecordsLost, "the counts do not add up: %+v", counts)
 		}
 		next := cur.clone()
-		next.Stage, next.Resumed, next.Reload = etl.StageSettle, false, false
+		next.Stage, next.Resumed, next.Reload, next.Prior = etl.StageSettle, false, false, nil
 		next.Counts = &counts
 		next.CompletedAt = l.now()
 		return &next, MoveSettle, nil
@@ -294,10 +295,10 @@ func decodeBatch(item store.Item) (Batch, error) { return decode[Batch](item) }
 
 // equal reports whether both are the same item.
 func (b Batch) equal(o Batch) bool {
-	if !b.Window.Equal(o.Window) || !same(b.Binding, o.Binding) || !same(b.Tried, o.Tried) || !same(b.Counts, o.Counts) || !same(b.Failure, o.Failure) {
+	if !b.Window.Equal(o.Window) || !same(b.Binding, o.Binding) || !same(b.Tried, o.Tried) || !same(b.Prior, o.Prior) || !same(b.Counts, o.Counts) || !same(b.Failure, o.Failure) {
 		return false
 	}
-	b.Window, b.Binding, b.Tried, b.Counts, b.Failure = o.Window, o.Binding, o.Tried, o.Counts, o.Failure
+	b.Window, b.Binding, b.Tried, b.Prior, b.Counts, b.Failure = o.Window, o.Binding, o.Tried, o.Prior, o.Counts, o.Failure
 	return b == o
 }
 
@@ -310,7 +311,8 @@ func same[T comparable](a, b *T) bool {
 
 // clone is a copy that shares no memory with b.
 func (b Batch) clone() Batch {
-	b.Binding, b.Tried, b.Counts, b.Failure = copyOf(b.Binding), copyOf(b.Tried), copyOf(b.Counts), copyOf(b.Failure)
+	b.Binding, b.Tried, b.Prior = copyOf(b.Binding), copyOf(b.Tried), copyOf(b.Prior)
+	b.Counts, b.Failure = copyOf(b.Counts), copyOf(b.Failure)
 	return b
 }
 

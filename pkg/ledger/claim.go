@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ type Claim struct {
 //     request took effect with the first claim and do so only once. If it is COMPLETED: done.
 //   - COMPLETED by another: done, whatever the window is now, without a flag. Reload raises the load number and keeps the
 //     binding; Refetch begins a new extraction under the request's window; Reprocess keeps the extraction; both of them
-//     raise the load number and clear the binding.
+//     raise the load number and clear the binding, which stays known as Prior until the batch is completed.
 //   - Open, owned by another execution: busy while that is alive, and while it is unknown and its claim is not older
 //     than 10 minutes. Else the batch is taken over as it stands, an open reload with its load number and binding, and
 //     Refetch and Reprocess take effect. An error of Alive is returned, as StoreUnavailable if it has no kind.
@@ -143,6 +144,8 @@ func (b *Batch) begin(r ClaimRequest) {
 	}
 	b.Load++
 	b.Reload = false
+	// What an earlier one that did not end began with stands: it is what the batch was chosen for.
+	b.Prior = cmp.Or(b.Prior, b.Binding, b.Tried)
 	b.Binding, b.Tried, b.Counts = nil, nil, nil
 	if r.Refetch {
 		b.Extraction++

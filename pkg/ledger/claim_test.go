@@ -250,10 +250,12 @@ func TestReopenBeginsTheBooksAnew(t *testing.T) {
 		wants func(*ledger.Batch)
 	}{
 		{"reload", func(r *ledger.ClaimRequest) { r.Reload = true }, func(b *ledger.Batch) { b.Reload = true; v := bound; b.Binding = &v }},
-		{"reprocess", func(r *ledger.ClaimRequest) { r.Reprocess = true }, func(*ledger.Batch) {}},
+		{"reprocess", func(r *ledger.ClaimRequest) { r.Reprocess = true }, func(b *ledger.Batch) { v := bound; b.Prior = &v }},
 		{"refetch", func(r *ledger.ClaimRequest) { r.Refetch = true }, func(b *ledger.Batch) {
 			b.Extraction, b.ManifestDigest = 2, ""
 			b.Parts, b.Pages, b.Records, b.Bytes = 0, 0, 0, 0
+			v := bound
+			b.Prior = &v
 		}},
 	}
 	for _, tt := range tests {
@@ -313,6 +315,69 @@ func TestTakeoverWithReprocess(t *testing.T) {
 	c, err := f.Claim(t.Context(), r)
 	if err != nil || c.Batch.Counts != nil || c.Batch.Binding != nil || c.Batch.Parts != 1 {
 		t.Errorf("%s, %v: want the landed parts alone", show(c.Batch), err)
+	}
+}
+
+// TestPrior: what a batch was bound to when a reprocess opened it, or a refetch, or had been tried under, is known until it
+// is completed, however often such a claim dies: else nobody finds it again. B1, B2, R11
+func TestPrior(t *testing.T) {
+	newer := bound
+	newer.Revision.Contract++
+	reprocess := func(r *ledger.ClaimRequest) { r.Reprocess = true }
+	refetch := func(r *ledger.ClaimRequest) { r.Refetch = true }
+	plain := func(*ledger.ClaimRequest) {}
+	for _, c := range []struct {
+		name  string
+		given func(*testing.T, *fixture)
+		asks  []func(*ledger.ClaimRequest) // each dies
+		binds bool                         // the last one dies bound to a newer revision
+		want  *etl.Binding
+	}{
+		{"completed", func(t *testing.T, f *fixture) { f.complete(t, "a") }, []func(*ledger.ClaimRequest){plain}, false, nil},
+		{"reload", func(t *testing.T, f *fixture) { f.complete(t, "a") }, []func(*ledger.ClaimRequest){func(r *ledger.ClaimRequest) { r.Reload = true }}, false, nil},
+		{"reprocess", func(t *testing.T, f *fixture) { f.complete(t, "a") }, []func(*ledger.ClaimRequest){reprocess}, false, &bound},
+		{"refetch", func(t *testing.T, f *fixture) { f.complete(t, "a") }, []func(*ledger.ClaimRequest){refetch}, false, &bound},
+		{"bound and again", func(t *testing.T, f *fixture) { f.complete(t, "a") }, []func(*ledger.ClaimRequest){reprocess, reprocess, plain, reprocess}, true, &bound},
+		{"a plain run", func(t *testing.T, f *fixture) { f.complete(t, "a") }, []func(*ledger.ClaimRequest){reprocess, plain}, false, &bound},
+		{"tried alone", func(t *testing.T, f *fixture) {
+			_, err := f.Update(t.Context(), f.claim(t, "a"), etl.StageGate, func(b *ledger.Batch) { v := bound; b.Tried = &v })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}, []func(*ledger.ClaimRequest){reprocess}, false, &bound},
+		{"never at a gate", func(t *testing.T, f *fixture) { f.claim(t, "a") }, []func(*ledger.ClaimRequest){reprocess}, false, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFixture()
+			c.given(t, f)
+			f.live["a"] = ledger.Ended
+			var o ledger.Owner
+			for i, ask := range c.asks {
+				r := f.request(fmt.Sprint("e", i))
+				ask(&r)
+				claim, err := f.Claim(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.live[r.Execution], o = ledger.Ended, claim.Owner
+				if c.binds && claim.Status == "" {
+					if _, err := f.Update(t.Context(), o, etl.StageGate, func(b *ledger.Batch) { v := newer; b.Binding = &v }); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			b := f.get(t)
+			if c.want == nil && b.Prior != nil || c.want != nil && (b.Prior == nil || *b.Prior != *c.want) {
+				t.Fatalf("prior %+v, want %+v", b.Prior, c.want)
+			}
+			if b.State == ledger.StateCompleted {
+				return
+			}
+			f.bind(t, o)
+			if b, err := f.Settle(t.Context(), o, balanced); err != nil || b.Prior != nil {
+				t.Errorf("completed: prior %+v, %v", b.Prior, err)
+			}
+		})
 	}
 }
 
