@@ -33,10 +33,9 @@ type Operator interface {
 	Redrive(ctx context.Context, b etl.Batch) (ledger.Report, error)
 	// Show reads all that is known of a batch; an error of kind Usage if that is nothing.
 	Show(ctx context.Context, b etl.Batch) (ledger.View, error)
-	// Select lists the pipeline's batches that a reprocess is about: all, or those with quarantined records, for a reason.
-	Select(ctx context.Context, quarantined bool, reason string) ([]etl.Batch, error)
-	// Holds says the same of one batch.
-	Holds(ctx context.Context, b etl.Batch, quarantined bool, reason string) (bool, error)
+	// Select chooses the batches of a reprocess, among those named or all of the pipeline: those that were at the gate, or
+	// those with quarantined records, for a reason.
+	Select(ctx context.Context, named []etl.Batch, quarantined bool, reason string) (local.Selection, error)
 	// Reprocess loads the batch's landed snapshot under a newer revision, or refetches it; false: there is nothing to do.
 	Reprocess(ctx context.Context, b etl.Batch, r local.Reprocess) (report ledger.Report, todo bool, err error)
 	// Rehearse says what Reprocess would come to, and changes nothing.

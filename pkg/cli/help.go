@@ -48,7 +48,8 @@ What landed is not fetched again. A completed batch is left as it is.`,
 			"redrive orders/20261130T100000Z", c.redrive},
 		{"reprocess", "<pipeline|file|batch…>", 1, math.MaxInt, "the landed snapshot under a newer revision",
 			`Loads landed snapshots again under the newer contract.revision of the pipeline file, without a request to the source:
-those of the batches named, or of all batches of the pipeline. Under the same revision there is nothing to do.`,
+those of the batches named, or of all batches of the pipeline. Under the same revision there is nothing to do. One that was killed or failed
+is finished by the same words again.`,
 			[]string{"refetch", "quarantined", "reason", "dry-run", "source", "home", "on", "json"}, nil,
 			"reprocess orders --quarantined --reason number_syntax --dry-run", c.reprocess},
 		{"check", "[file…]", 0, math.MaxInt, "find every fault in pipeline files",

@@ -15,9 +15,10 @@ import (
 
 // reprocessed is the object of `onceload reprocess --json`.
 type reprocessed struct {
-	Batches    []ledger.Report   `json:"batches,omitempty"`    // what was run
+	Batches    []ledger.Report   `json:"batches,omitempty"`    // what was run, or could not be
 	Unchanged  []string          `json:"unchanged,omitempty"`  // batches that are completed under the file's contract already
 	Rehearsals []stage.Rehearsal `json:"rehearsals,omitempty"` // with --dry-run
+	Open       []ledger.Report   `json:"open,omitempty"`       // batches that were not chosen and are not completed
 }
 
 // reprocess loads the landed snapshots of batches again under a newer revision, or refetches them.
@@ -38,38 +39,57 @@ func (c *command) reprocess(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, op.Close()) }()
-	if batches, err = c.choose(ctx, op, batches, file); err != nil {
+	chosen, err := op.Select(ctx, batches, c.quarantined, c.reason)
+	if err != nil {
 		return err
 	}
-	var out reprocessed
-	var worst error
-	for _, b := range batches {
-		if c.dryRun {
-			r, err := op.Rehearse(ctx, b)
-			if err != nil {
-				return err
-			}
-			out.Rehearsals = append(out.Rehearsals, r)
-			continue
+	out := reprocessed{Open: chosen.Open}
+	var first error
+	for _, b := range chosen.Batches {
+		kind := c.reprocessOne(ctx, op, b, &out)
+		if kind != "" && first == nil {
+			first = failed{kind}
 		}
-		r, todo, err := op.Reprocess(ctx, b, local.Reprocess{Refetch: c.refetch})
-		if err != nil {
-			return errors.Join(c.printReprocessed(out), err)
-		}
-		if !todo {
-			out.Unchanged = append(out.Unchanged, b.String())
-			continue
-		}
-		out.Batches = append(out.Batches, r)
-		if r.Failure != nil && worst == nil {
-			worst = failed{r.Failure.Kind}
-		}
-		if r.Failure != nil && r.Failure.Kind == etl.Interrupted {
+		if kind == etl.Interrupted {
 			break
 		}
 	}
 	p.end()
-	return errors.Join(c.printReprocessed(out), worst)
+	return errors.Join(c.printReprocessed(out), first)
+}
+
+// reprocessOne does what the command says to one batch, notes how that went, and returns the kind of its failure, if any:
+// the other batches do not suffer from it.
+func (c *command) reprocessOne(ctx context.Context, op Operator, b etl.Batch, out *reprocessed) etl.Kind {
+	var report ledger.Report
+	todo := true
+	var err error
+	if c.dryRun {
+		var r stage.Rehearsal
+		if r, err = op.Rehearse(ctx, b); err == nil {
+			out.Rehearsals = append(out.Rehearsals, r)
+			return ""
+		}
+		if v, unknown := op.Show(ctx, b); unknown == nil {
+			report = v.Batch.Report()
+		}
+	} else {
+		report, todo, err = op.Reprocess(ctx, b, local.Reprocess{Refetch: c.refetch})
+	}
+	switch {
+	case err != nil:
+		kind := etl.KindOf(err)
+		report.BatchID = b.String()
+		report.Failure = &ledger.ReportFailure{Kind: kind, Message: err.Error(), Hint: kind.Info().Hint}
+	case !todo:
+		out.Unchanged = append(out.Unchanged, b.String())
+		return ""
+	}
+	out.Batches = append(out.Batches, report)
+	if report.Failure == nil {
+		return ""
+	}
+	return report.Failure.Kind
 }
 
 // batches reads the arguments: batches, or one pipeline (file).
@@ -85,24 +105,6 @@ func (c *command) batches(args []string) (batches []etl.Batch, file string, err 
 		batches = append(batches, b)
 	}
 	return batches, "", nil
-}
-
-// choose finds the batches of a pipeline, or filters those named.
-func (c *command) choose(ctx context.Context, op Operator, named []etl.Batch, file string) ([]etl.Batch, error) {
-	if file != "" {
-		return op.Select(ctx, c.quarantined, c.reason)
-	}
-	var out []etl.Batch
-	for _, b := range named {
-		holds, err := op.Holds(ctx, b, c.quarantined, c.reason)
-		if err != nil {
-			return nil, err
-		}
-		if holds || !c.quarantined {
-			out = append(out, b)
-		}
-	}
-	return out, nil
 }
 
 func (c *command) printReprocessed(out reprocessed) error {
@@ -131,7 +133,10 @@ func (c *command) printReprocessed(out reprocessed) error {
 		fmt.Fprintf(&b, "in all: %s of %s quarantined records would pass; at most %s rows written, %s write and %s read units\n",
 			number(sum.Pass), number(sum.Quarantined), number(sum.Rows), number(int64(sum.WriteUnits)), number(int64(sum.ReadUnits)))
 	}
-	if len(out.Batches)+len(out.Unchanged)+len(out.Rehearsals) == 0 {
+	for _, r := range out.Open {
+		fmt.Fprintf(&b, "%s  %s, and this is not about it: redrive it, or run it again\n", r.BatchID, r.State)
+	}
+	if len(out.Batches)+len(out.Unchanged)+len(out.Rehearsals)+len(out.Open) == 0 {
 		b.WriteString("nothing to do: no batch is chosen\n")
 	}
 	return printed(io.WriteString(c.Stdout, b.String()))

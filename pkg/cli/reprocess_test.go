@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/ordersapi"
 	"github.com/onceload/onceload/pkg/stage"
@@ -53,8 +54,8 @@ func TestReprocess(t *testing.T) {
 	t.Run("another contract, same revision", func(t *testing.T) {
 		h.file("orders.yaml", strings.Replace(orders, "total: {type: decimal, from: valor, min: 0}", "total: {type: string, from: valor}", 1))
 		out := h.exec("reprocess", "orders.yaml", "--home", h.dir)
-		if out.code != 2 || !strings.Contains(out.stderr, "raise contract.revision to 2") {
-			t.Errorf("exit code %d\n%s", out.code, out.stderr)
+		if out.code != 2 || !strings.Contains(out.stdout, "raise contract.revision to 2") {
+			t.Errorf("exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 		}
 	})
 	mended := strings.Replace(strings.Replace(orders, "total: {type: decimal, from: valor, min: 0}", "total: {type: string, from: valor}", 1),
@@ -109,4 +110,61 @@ func TestReprocess(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestReprocessGoesOn: a batch that cannot be reprocessed does not keep the others from it, and its kind is the exit code. A
+// batch that is open and not chosen is named.
+func TestReprocessGoesOn(t *testing.T) {
+	url, _ := serve(t, ordersapi.Config{Seed: 3, Rows: 100, PageSize: 100, Faults: ordersapi.Faults{BadEvery: 30}})
+	h := newHome(t)
+	revision := func(n string) {
+		h.file("orders.yaml", strings.Replace(orders, "  key: [shop", "  revision: "+n+"\n  key: [shop", 1))
+	}
+	revision("1")
+	var ids []string
+	for _, slot := range []string{"2026-01-05T10:00:00Z", "2026-01-05T11:00:00Z", "2026-01-05T12:00:00Z"} {
+		ids = append(ids, h.run(0, "orders.yaml", "--slot", slot, "--source", url).BatchID)
+	}
+	revision("3")
+	if out := h.exec("reprocess", ids[1], "--home", h.dir); out.code != 0 {
+		t.Fatalf("exit code %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
+	revision("2")
+	type result struct {
+		Batches []ledger.Report `json:"batches"`
+		Open    []ledger.Report `json:"open"`
+	}
+	one := func(code int, args ...string) (r result) {
+		t.Helper()
+		out := h.exec(append([]string{"reprocess", "--home", h.dir, "--json"}, args...)...)
+		if out.code != code {
+			t.Fatalf("%v: exit code %d, want %d\n%s%s", args, out.code, code, out.stdout, out.stderr)
+		}
+		if err := json.Unmarshal([]byte(out.stdout), &r); err != nil { // one object
+			t.Fatalf("%v\n%s", err, out.stdout)
+		}
+		return r
+	}
+	r := one(2, "orders.yaml")
+	if len(r.Batches) != 3 {
+		t.Fatalf("%+v", r)
+	}
+	for i, b := range r.Batches {
+		refused := b.Failure != nil && b.Failure.Kind == etl.ContractChanged
+		if b.BatchID != ids[i] || b.State != ledger.StateCompleted || refused != (i == 1) {
+			t.Errorf("%+v", b)
+		}
+	}
+
+	if r := h.run(4, "orders.yaml", "--slot", "2026-01-05T13:00:00Z", "--source", "http://127.0.0.1:1"); r.State != ledger.StateFailed {
+		t.Fatalf("%+v", r)
+	}
+	revision("4")
+	if r := one(0, "orders.yaml"); len(r.Batches) != 3 || len(r.Open) != 1 || r.Open[0].BatchID != "orders/20260105T130000Z" {
+		t.Errorf("%+v", r)
+	}
+	out := h.exec("reprocess", "orders/20260105T130000Z", "--quarantined", "--home", h.dir)
+	if out.code != 0 || strings.Contains(out.stdout, "nothing to do") || !strings.Contains(out.stdout, "orders/20260105T130000Z  FAILED") {
+		t.Errorf("exit code %d\n%s%s", out.code, out.stdout, out.stderr)
+	}
 }

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,6 +89,10 @@ type Batch struct {
 
 	Write int `json:"write"` // raised by each write of the item
 }
+
+// Basis is what a reprocess starts from: what the batch was bound to, or had been tried under, before one that has not ended
+// opened it, else what it is bound to, else what Gate tried last. nil if Gate has not looked at it.
+func (b Batch) Basis() *etl.Binding { return cmp.Or(b.Prior, b.Binding, b.Tried) }
 
 // Owner is what a claim gives: the right to write the batch item.
 type Owner struct {

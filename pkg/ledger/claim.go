@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +144,7 @@ func (b *Batch) begin(r ClaimRequest) {
 	b.Load++
 	b.Reload = false
 	// What an earlier one that did not end began with stands: it is what the batch was chosen for.
-	b.Prior = cmp.Or(b.Prior, b.Binding, b.Tried)
+	b.Prior = b.Basis()
 	b.Binding, b.Tried, b.Counts = nil, nil, nil
 	if r.Refetch {
 		b.Extraction++

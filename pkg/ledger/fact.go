@@ -30,6 +30,11 @@ type TransformRecord struct {
 	QuarantineSHA256 string        `json:"quarantine_sha256"`
 }
 
+// Holds reports whether records of the part were quarantined, under the code if one is given.
+func (r TransformRecord) Holds(code string) bool {
+	return r.Quarantined > 0 && (code == "" || slices.ContainsFunc(r.Reasons, func(c ReasonCount) bool { return c.Code == code }))
+}
+
 // ReasonCount is how many records were quarantined for a reason.
 type ReasonCount struct {
 	Field string `json:"field"`

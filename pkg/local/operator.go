@@ -108,8 +108,7 @@ func (h *Home) report(ctx context.Context, b etl.Batch, id, earlier string, res 
 			return ledger.Report{BatchID: b.String(), State: ledger.StateCompleted, Counts: out.Settle.Counts,
 				Retries: out.Extract.Retries, WaitedMS: out.Extract.WaitedMS}, nil
 		case out.Extract.Status == etl.StatusBusy:
-			r.State = ledger.StateRunning
-			r.Failure = failure(etl.Busy, etl.StageExtract, fmt.Sprintf("another execution owned %s and was still running", b))
+			r = busy(b, r)
 		default:
 			r.State, r.Failure = ledger.StateCompleted, nil
 		}
@@ -121,6 +120,13 @@ func (h *Home) report(ctx context.Context, b etl.Batch, id, earlier string, res 
 		}
 	}
 	return r, nil
+}
+
+// busy says that another execution has the batch.
+func busy(b etl.Batch, r ledger.Report) ledger.Report {
+	r.State = ledger.StateRunning
+	r.Failure = failure(etl.Busy, etl.StageExtract, fmt.Sprintf("another execution owned %s and was still running", b))
+	return r
 }
 
 // failureOf reads the end of an execution whose failure is not in the batch item: it has none, or another owns it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/onceload/onceload/pkg/contract"
 	"github.com/onceload/onceload/pkg/etl"
@@ -19,9 +20,48 @@ type Reprocess struct {
 	Refetch bool // a new extraction, instead of the landed one
 }
 
-// Select lists the batches of the home's pipeline that a reprocess is about, by slot: all that were ever bound, or with
-// quarantined set those that hold quarantined records, or with a reason those that hold records quarantined for it.
-func (h *Home) Select(ctx context.Context, quarantined bool, reason string) ([]etl.Batch, error) {
+// Selection is what a reprocess is about.
+type Selection struct {
+	Batches []etl.Batch     // chosen, by slot or as named
+	Open    []ledger.Report // not chosen, and not completed either
+}
+
+// Select chooses the batches of a reprocess among those named, or among all of the home's pipeline if none is: all that
+// Gate has looked at, or with quarantined set those that hold quarantined records, or with a reason those that hold
+// records quarantined for it. An open batch is judged by what it was bound to before, too: one whose reprocess has not
+// ended is chosen again for what it was chosen for. A batch that is named is chosen whatever it is, unless quarantined is
+// set.
+func (h *Home) Select(ctx context.Context, named []etl.Batch, quarantined bool, reason string) (Selection, error) {
+	var out Selection
+	among, err := named, error(nil)
+	if len(named) == 0 {
+		if among, err = h.all(ctx); err != nil {
+			return out, err
+		}
+	}
+	for _, b := range among {
+		v, err := h.Show(ctx, b)
+		if err != nil {
+			return out, err
+		}
+		chosen := len(named) > 0 && !quarantined
+		if !chosen {
+			if chosen, err = h.holds(ctx, b, v.Batch, quarantined, reason); err != nil {
+				return out, err
+			}
+		}
+		switch {
+		case chosen:
+			out.Batches = append(out.Batches, b)
+		case v.Batch.State != ledger.StateCompleted:
+			out.Open = append(out.Open, v.Batch.Report())
+		}
+	}
+	return out, nil
+}
+
+// all lists the batches of the home's pipeline by slot.
+func (h *Home) all(ctx context.Context) ([]etl.Batch, error) {
 	p, err := find(origin{Pipeline: h.opts.Pipeline, Source: h.opts.Source})
 	if err != nil {
 		return nil, err
@@ -35,37 +75,48 @@ func (h *Home) Select(ctx context.Context, quarantined bool, reason string) ([]e
 		if err != nil {
 			return nil, err
 		}
-		holds, err := h.Holds(ctx, b, quarantined, reason)
-		if err != nil {
-			return nil, err
-		}
-		if holds {
-			out = append(out, b)
-		}
+		out = append(out, b)
 	}
 	return out, nil
 }
 
-// Holds reports whether a batch was bound to a contract, and holds quarantined records, for the reason if one is given.
-func (h *Home) Holds(ctx context.Context, b etl.Batch, quarantined bool, reason string) (bool, error) {
-	v, err := h.Show(ctx, b)
-	if err != nil {
-		return false, err
+// holds reports whether Gate has looked at a batch, and quarantined records were found in it, for the reason if one is
+// given.
+func (h *Home) holds(ctx context.Context, id etl.Batch, b ledger.Batch, quarantined bool, reason string) (bool, error) {
+	for _, bind := range []*etl.Binding{b.Prior, b.Binding, b.Tried} {
+		if bind == nil {
+			continue
+		}
+		if !quarantined {
+			return true, nil
+		}
+		parts, err := h.ledger.Transforms(ctx, id, *bind)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(parts, func(t ledger.TransformRecord) bool { return t.Holds(reason) }) {
+			return true, nil
+		}
 	}
-	if v.Batch.Binding == nil {
-		return false, nil
-	}
-	return !quarantined && reason == "" || slices.ContainsFunc(v.Transforms, func(t ledger.TransformRecord) bool {
-		return t.Quarantined > 0 && (reason == "" || slices.ContainsFunc(t.Reasons, func(r ledger.ReasonCount) bool { return r.Code == reason }))
-	}), nil
+	return false, nil
 }
 
 // Reprocess loads the batch's landed snapshot again under the file's newer revision, or fetches anew. Todo is false, and
-// nothing happens, if the batch is completed under this very contract already.
+// nothing happens, if the batch is completed under this very contract already. A batch whose owner lives is reported as
+// busy.
 func (h *Home) Reprocess(ctx context.Context, b etl.Batch, r Reprocess) (report ledger.Report, todo bool, err error) {
 	v, from, err := h.known(ctx, b)
 	if err != nil {
-		return report, false, err
+		return v.Batch.Report(), false, err
+	}
+	if v.Batch.State != ledger.StateCompleted {
+		live, err := h.locks.Alive(ctx, v.Batch.Owner)
+		if err != nil {
+			return v.Batch.Report(), true, err
+		}
+		if live == ledger.Running { // what it has not done yet is no fault of the batch's
+			return busy(b, v.Batch.Report()), true, nil
+		}
 	}
 	req := etl.Request{Slot: etl.FormatTime(b.Slot), Refetch: r.Refetch, Reprocess: !r.Refetch}
 	if !r.Refetch {
@@ -126,7 +177,11 @@ func (h *Home) newer(ctx context.Context, b etl.Batch, v ledger.View, from origi
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", p.File, err)
 	}
-	if bind := v.Batch.Binding; bind != nil {
+	bind, err := h.bound(ctx, b, v.Batch)
+	if err != nil {
+		return false, err
+	}
+	if bind != nil {
 		now := k.Revision()
 		older := now.Contract < bind.Revision.Contract || now.Contract == bind.Revision.Contract && now.Engine < bind.Revision.Engine
 		switch {
@@ -142,4 +197,22 @@ func (h *Home) newer(ctx context.Context, b etl.Batch, v ledger.View, from origi
 		return false, etl.Errorf(etl.RecordsLost, "%s has no complete extraction to reprocess (it never had one, or a lifecycle rule took it): run it again, or reprocess with --refetch", b)
 	}
 	return err == nil, err
+}
+
+// bound is what the batch is bound to, or was when a reprocess that has not ended opened it; nil if no contract has let it
+// load yet.
+func (h *Home) bound(ctx context.Context, id etl.Batch, b ledger.Batch) (*etl.Binding, error) {
+	if b.Binding != nil || b.Prior == nil {
+		return b.Binding, nil
+	}
+	revisions, err := h.ledger.Bound(ctx, id.Pipeline)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range revisions {
+		if r.Revision == b.Prior.Revision.Contract && strings.HasPrefix(r.Contract, b.Prior.Contract) {
+			return b.Prior, nil
+		}
+	}
+	return nil, nil // Gate tried it, and refused
 }

@@ -18,7 +18,7 @@ import (
 // Rehearsal is what a reprocess would come to.
 type Rehearsal struct {
 	Batch       string               `json:"batch"`
-	From        etl.Revision         `json:"from"` // the revision that the batch is bound to
+	From        etl.Revision         `json:"from"` // the revision that the batch is bound to, or was before a reprocess that has not ended
 	To          etl.Revision         `json:"to"`   // the file's
 	Quarantined int64                `json:"quarantined"`
 	Pass        int64                `json:"pass"`              // of these
@@ -44,26 +44,31 @@ func (s *Load) rehearse(ctx context.Context, b etl.Batch) (Rehearsal, error) {
 	if err != nil {
 		return out, err
 	}
-	v, err := s.Ledger.View(ctx, b)
+	cur, err := s.Ledger.Get(ctx, b)
 	if err != nil {
 		return out, err
 	}
-	if v.Batch.Binding == nil {
-		return out, etl.Errorf(etl.Usage, "no contract has let it load yet: run or redrive it")
+	bind := cur.Basis()
+	if bind == nil {
+		return out, etl.Errorf(etl.Usage, "it has not come to its gate yet: run or redrive it")
 	}
-	out.From, out.To = v.Batch.Binding.Revision, k.Revision()
+	parts, err := s.Ledger.Transforms(ctx, b, *bind)
+	if err != nil {
+		return out, err
+	}
+	out.From, out.To = bind.Revision, k.Revision()
 	checker := k.NewChecker()
 	still := map[ledger.ReasonCount]int64{}
 	bytesOf := int64(0) // of the valid lines that are there, to reckon with
 	valid := int64(0)
-	for _, t := range v.Transforms {
+	for _, t := range parts {
 		valid, bytesOf = valid+t.Valid, bytesOf+t.ValidBytes
 		if t.Quarantined == 0 {
 			continue
 		}
-		err := s.quarantined(ctx, b, *v.Batch.Binding, t.Part, func(rec page.Record, at contract.Place) error {
+		err := s.quarantined(ctx, b, *bind, t.Part, func(rec page.Record, at contract.Place) error {
 			out.Quarantined++
-			res := checker.Check(rec, at, contract.Origin{Batch: b, Extraction: v.Batch.Binding.Extraction, FetchedAt: b.Slot})
+			res := checker.Check(rec, at, contract.Origin{Batch: b, Extraction: bind.Extraction, FetchedAt: b.Slot})
 			if res.Line == nil {
 				for _, reason := range res.Reasons {
 					still[ledger.ReasonCount{Field: reason.Field, Code: reason.Code}]++
@@ -89,8 +94,11 @@ func (s *Load) rehearse(ctx context.Context, b etl.Batch) (Rehearsal, error) {
 	}
 	out.Reasons = top(still)
 	out.Rows = out.Pass
-	if c := v.Batch.Counts; c != nil && valid > 0 {
-		held := c.Valid - c.Duplicate - c.Stale
+	if valid > 0 {
+		held := valid
+		if c := cur.Counts; c != nil && cur.State == ledger.StateCompleted {
+			held -= c.Duplicate + c.Stale
+		}
 		size := int(bytesOf / valid)
 		out.Rows += held
 		out.WriteUnits += float64(held) * store.WriteUnits(size)
