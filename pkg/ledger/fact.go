@@ -13,26 +13,34 @@ import (
 
 // TransformRecord is what Transform made of one part. It is a function of the part and the contract.
 type TransformRecord struct {
-	Part             int           `json:"part"`
-	Pages            int           `json:"pages"`
-	RawSHA256        string        `json:"raw_sha256"` // of the landed part it was made from, as the manifest has it
-	Records          int64         `json:"records"`    // Valid + Quarantined
-	Valid            int64         `json:"valid"`
-	Quarantined      int64         `json:"quarantined"`
-	Reasons          []ReasonCount `json:"reasons,omitempty"`     // the 20 most frequent
-	Examples         []Place       `json:"examples,omitempty"`    // of quarantined records, at most 3
-	Drift            []DriftCount  `json:"drift,omitempty"`       // the 20 members that drift most; all are in the drift object
-	MaxVersion       string        `json:"max_version,omitempty"` // highest encoded version of a valid record
-	ValidBytes       int64         `json:"valid_bytes"`           // uncompressed, as the digests
-	ValidSHA256      string        `json:"valid_sha256"`          // hex
-	KeysSHA256       string        `json:"keys_sha256"`           // of the key object
-	QuarantineBytes  int64         `json:"quarantine_bytes"`
-	QuarantineSHA256 string        `json:"quarantine_sha256"`
+	Part             int              `json:"part"`
+	Pages            int              `json:"pages"`
+	RawSHA256        string           `json:"raw_sha256"` // of the landed part it was made from, as the manifest has it
+	Records          int64            `json:"records"`    // Valid + Quarantined
+	Valid            int64            `json:"valid"`
+	Quarantined      int64            `json:"quarantined"`
+	Codes            map[string]int64 `json:"codes,omitempty"`       // records by code of contract.Codes, all of them; one counts once under each of its codes
+	Reasons          []ReasonCount    `json:"reasons,omitempty"`     // the 20 most frequent
+	Examples         []Place          `json:"examples,omitempty"`    // of quarantined records, at most 3
+	Drift            []DriftCount     `json:"drift,omitempty"`       // the 20 members that drift most; all are in the drift object
+	MaxVersion       string           `json:"max_version,omitempty"` // highest encoded version of a valid record
+	ValidBytes       int64            `json:"valid_bytes"`           // uncompressed, as the digests
+	ValidSHA256      string           `json:"valid_sha256"`          // hex
+	KeysSHA256       string           `json:"keys_sha256"`           // of the key object
+	QuarantineBytes  int64            `json:"quarantine_bytes"`
+	QuarantineSHA256 string           `json:"quarantine_sha256"`
 }
 
 // Holds reports whether records of the part were quarantined, under the code if one is given.
 func (r TransformRecord) Holds(code string) bool {
-	return r.Quarantined > 0 && (code == "" || slices.ContainsFunc(r.Reasons, func(c ReasonCount) bool { return c.Code == code }))
+	switch {
+	case r.Quarantined == 0 || code == "":
+		return r.Quarantined > 0
+	case len(r.Codes) > 0:
+		return r.Codes[code] > 0
+	}
+	// A record from before codes were counted.
+	return slices.ContainsFunc(r.Reasons, func(c ReasonCount) bool { return c.Code == code })
 }
 
 // ReasonCount is how many records were quarantined for a reason.

@@ -10,6 +10,7 @@ import (
 
 func transformRecord(part int) ledger.TransformRecord {
 	return ledger.TransformRecord{Part: part, Pages: 2, Records: 10, Valid: 8, Quarantined: 2,
+		Codes:      map[string]int64{"type": 2},
 		Reasons:    []ledger.ReasonCount{{Field: "valor <€>", Code: "type", Count: 2}},
 		Examples:   []ledger.Place{{Part: part, Page: 1, Index: 3}},
 		MaxVersion: "v", ValidBytes: 1 << 60, ValidSHA256: "aa", QuarantineBytes: 5, QuarantineSHA256: "bb"}
@@ -57,6 +58,27 @@ func TestTransformRecords(t *testing.T) {
 	all, err := f.Transforms(ctx, batch, bound)
 	if want := []ledger.TransformRecord{transformRecord(0), transformRecord(2), transformRecord(11)}; err != nil || !reflect.DeepEqual(all, want) {
 		t.Errorf("%+v, %v\nwant %+v", all, err, want)
+	}
+}
+
+// TestHolds: all codes count, not those alone that are among the top reasons. B2
+func TestHolds(t *testing.T) {
+	none, some, old := ledger.TransformRecord{Valid: 1}, transformRecord(0), transformRecord(0)
+	some.Codes = map[string]int64{"type": 2, "missing": 1}
+	old.Codes = nil
+	for _, c := range []struct {
+		name string
+		r    ledger.TransformRecord
+		code string
+		want bool
+	}{
+		{"nothing", none, "", false}, {"nothing", none, "type", false},
+		{"any", some, "", true}, {"top", some, "type", true}, {"beyond the top", some, "missing", true}, {"another", some, "null", false},
+		{"any, codes not counted", old, "", true}, {"top, codes not counted", old, "type", true}, {"another, codes not counted", old, "missing", false},
+	} {
+		if got := c.r.Holds(c.code); got != c.want {
+			t.Errorf("%s: %q %v", c.name, c.code, got)
+		}
 	}
 }
 

@@ -182,7 +182,7 @@ func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *cont
 	defer keys.abort()
 
 	rec := ledger.TransformRecord{Part: part, RawSHA256: f.Sum().SHA256, Pages: len(f.Pages)}
-	reasons := reasonCounts{}
+	reasons, codes := reasonCounts{}, map[string]int64{}
 	var newest []byte
 	checker := k.NewChecker()
 	err = snapshot.ReadPages(ctx, s.Raw, f, func(pg snapshot.Page, n int, body []byte) error {
@@ -199,8 +199,11 @@ func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *cont
 				return valid.line(res.Line)
 			}
 			rec.Quarantined++
-			for _, reason := range res.Reasons {
+			for i, reason := range res.Reasons {
 				reasons.add(reason.Field, reason.Code)
+				if !slices.ContainsFunc(res.Reasons[:i], func(r contract.Reason) bool { return r.Code == reason.Code }) {
+					codes[reason.Code]++
+				}
 			}
 			if len(rec.Examples) < maxExamples {
 				rec.Examples = append(rec.Examples, ledger.Place(res.Place))
@@ -235,7 +238,7 @@ func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *cont
 	if err := s.putDrift(ctx, b, bind, part, drift); err != nil {
 		return rec, err
 	}
-	rec.MaxVersion, rec.Reasons, rec.Drift = string(newest), top(reasons), summary(drift)
+	rec.MaxVersion, rec.Codes, rec.Reasons, rec.Drift = string(newest), codes, top(reasons), summary(drift)
 	s.Watch(Tick{Stage: etl.StageTransform, Batch: b, Parts: 1})
 	return rec, nil
 }

@@ -6,11 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -288,4 +290,30 @@ func BenchmarkTransform(b *testing.B) {
 		transform()
 	}
 	b.ReportMetric(float64(b.N)*pages*records/b.Elapsed().Seconds(), "records/s")
+}
+
+// TestCodes: a part's record counts its quarantined records by code, whatever is among the reasons it keeps, and one record
+// once under a code that several of its fields have. B2
+func TestCodes(t *testing.T) {
+	file := strings.Replace(rigFile, "    text: {type: string}\n", "    text: {type: string}\n    yes: {type: boolean}\n", 1)
+	var fields string
+	for i := range 30 {
+		file = strings.Replace(file, "    text:", fmt.Sprintf("    f%d: {type: integer}\n    text:", i), 1)
+		fields += fmt.Sprintf(`,"f%d":"x"`, i)
+	}
+	r := newRig(t, file, join(many(1), `{"id":"a","v":1`+fields+`}`, `{"id":"b","v":1`+fields+`}`, `{"id":"c","v":1,"yes":"maybe"}`))
+	p := r.landed()
+	rec, ok, err := r.ledger.GetTransform(t.Context(), r.batch, etl.Binding{Extraction: p.Extraction, Revision: etl.Revision{Contract: 1, Engine: contract.EngineVersion}, Contract: r.short()}, 0)
+	must(t, err)
+	if !ok || rec.Quarantined != 3 || !maps.Equal(rec.Codes, map[string]int64{contract.CodeNumberSyntax: 2, contract.CodeBooleanSyntax: 1}) || len(rec.Reasons) != 20 {
+		t.Errorf("%v: %d quarantined, %v, %v", ok, rec.Quarantined, rec.Codes, rec.Reasons)
+	}
+}
+
+// short is the contract part of the rig's bindings.
+func (r *rig) short() string {
+	r.t.Helper()
+	k, err := contract.Compile(r.file.Contract, r.file.Target)
+	must(r.t, err)
+	return k.Short()
 }
