@@ -52,7 +52,7 @@ func Kinds() []KindInfo {
 		{SourceThrottled, true, 4, "The source kept answering 429, or asked for a wait longer than source.retry.max_wait.", "Lower source.budget.rate or raise source.retry.max_wait, then redrive."},
 		{SourceRejected, false, 1, "The source refused the request (a 4xx, bad credentials, or a redirect to a host that is not allowed).", "Fix the URL, query or secret the message names, then redrive."},
 		{SourceMalformed, false, 1, "The source answered 200 with something that is not the declared JSON on every attempt.", "Look at the kept body under _rejected/; fix source.records or talk to the provider, then redrive."},
-		{SourceLoops, false, 1, "Paging came back to a request already made without a new record, or passed its limit of pages.", "Check source.paginate against the provider's documentation, then redrive."},
+		{SourceLoops, false, 1, "Paging came back to a request already made without a new record, gave one page of two records or more twice in a row, or passed its limit of pages.", "Check source.paginate against the provider's documentation, the names of its parameters above all, then redrive."},
 		{CursorExpired, false, 1, "The source refused its own cursor again after fresh extractions.", "Use shorter slots, so that a whole extraction fits into a cursor's life, then redrive."},
 		{WindowChanged, false, 2, "The pipeline file now gives this batch another window than the one its extraction stored.", "Restore every and lookback, or take the file's window with onceload reprocess <batch> --refetch."},
 		{ContractInvalid, false, 2, "The pipeline file cannot be used.", "Run onceload check on the file; every fault is listed with line and column."},

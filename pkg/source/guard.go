@@ -1,23 +1,29 @@
 package source
 
 import (
+	"fmt"
+
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/pipeline"
 )
 
 // Guard finds paging that goes round in circles. A loop is the same request again and no new record in its page: a cursor
-// that merely repeats while new records arrive is fine.
+// that merely repeats while new records arrive is fine. It is also a loop when a page of two records or more is, byte for
+// byte, the page before it, whatever was asked for: a source that ignores the paging parameter answers so, as does one that
+// gives its last page for every page beyond. One record alone may well stand twice in a source.
 type Guard struct {
+	paginate     pipeline.Paginate
 	maxPages     int64
-	key          string // of maxPages in the pipeline file
+	key          string // of the paging in the pipeline file
 	pages, empty int64
+	last         string              // digest of the page before
 	requests     map[string]int64    // fingerprint → the page it asked for first
 	seen         map[string]struct{} // fingerprint + digest
 }
 
 // NewGuard makes the guard of one extraction; MaxPages 0 means 10,000.
 func NewGuard(p pipeline.Paginate) *Guard {
-	return &Guard{maxPages: orElse(p.MaxPages, 10_000), key: "source.paginate." + p.Style + ".max_pages", requests: map[string]int64{}, seen: map[string]struct{}{}}
+	return &Guard{paginate: p, maxPages: orElse(p.MaxPages, 10_000), key: "source.paginate." + p.Style, requests: map[string]int64{}, seen: map[string]struct{}{}}
 }
 
 // Add takes the pages of an extraction in order, landed ones first: the fingerprint of the request, the body's digest, the
@@ -29,7 +35,7 @@ func (g *Guard) Add(request, sha256 string, records int) error {
 		g.empty++
 	}
 	if g.pages > g.maxPages {
-		return etl.Errorf(etl.SourceLoops, "page %d passes %s of %d; %d of the pages were empty", n, g.key, g.maxPages, g.empty)
+		return etl.Errorf(etl.SourceLoops, "page %d passes %s.max_pages of %d; %d of the pages were empty", n, g.key, g.maxPages, g.empty)
 	}
 	first, again := g.requests[request]
 	if !again {
@@ -39,6 +45,19 @@ func (g *Guard) Add(request, sha256 string, records int) error {
 	if again && (same || records == 0) {
 		return etl.Errorf(etl.SourceLoops, "page %d repeats the request of page %d and brings no new record: the source's paging goes round in a circle", n, first)
 	}
+	if sha256 == g.last && records > 1 {
+		return etl.Errorf(etl.SourceLoops, "page %d is the same as page %d, all %d records of it, though another one was asked for: the source seems to ignore %s, or to answer with its last page beyond the end",
+			n, n-1, records, g.asked())
+	}
+	g.last = sha256
 	g.seen[request+sha256] = struct{}{}
 	return nil
+}
+
+// asked names what asks for the next page.
+func (g *Guard) asked() string {
+	if g.paginate.Param == "" {
+		return "the link it gave itself (" + g.key + ")"
+	}
+	return fmt.Sprintf("the parameter %s (%s.param)", g.paginate.Param, g.key)
 }

@@ -61,7 +61,7 @@ func TestPaging(t *testing.T) {
 		{"page with has_more", pipeline.Paginate{Style: "page", Param: "p", Start: 1, HasMore: "more"},
 			func(t *testing.T, req *http.Request) (string, string) {
 				n := number(t, req, "p")
-				return ids(0, 2, fmt.Sprintf(`,"more":%v`, n < 3)), ""
+				return ids(2*n, 2*n+2, fmt.Sprintf(`,"more":%v`, n < 3)), ""
 			}, "1 2 3", 6},
 		{"page with stop_on_short", pipeline.Paginate{Style: "page", Param: "p", Start: 1, Size: 3, StopOnShort: true},
 			func(t *testing.T, req *http.Request) (string, string) {
@@ -301,6 +301,57 @@ func TestLoops(t *testing.T) {
 				wantKind(t, err, etl.SourceLoops, tc.want...)
 			}
 			if n != tc.calls {
+				t.Errorf("%d calls, want %d", n, tc.calls)
+			}
+		})
+	}
+}
+
+// B9: a source that ignores the parameter of the paging answers with one page for ever; so may one beyond its end.
+func TestIgnoredParameter(t *testing.T) {
+	first := func(string) string { return ids(0, 9, `,"total":90,"next":"c"`) }
+	for _, tc := range []struct {
+		name  string
+		p     pipeline.Paginate
+		body  func(at string) string
+		calls int
+		want  []string // none: it is fine
+	}{
+		{"offset", pipeline.Paginate{Style: "offset", Param: "offfset", Size: 9, Total: "total"}, first, 2,
+			[]string{"page 1 is the same as page 0, all 9 records", "ignore the parameter offfset", "source.paginate.offset.param"}},
+		{"page", pipeline.Paginate{Style: "page", Param: "p"}, first, 2, []string{"the parameter p (source.paginate.page.param)"}},
+		{"cursor", pipeline.Paginate{Style: "cursor", Param: "c", Path: "next"}, first, 2, []string{"source.paginate.cursor.param"}},
+		{"next URL", pipeline.Paginate{Style: "next_url", Path: "next"}, first, 2, []string{"the link it gave itself (source.paginate.next_url)"}},
+		{"the last page beyond the end", pipeline.Paginate{Style: "page", Param: "p"}, func(at string) string {
+			if at == "1" {
+				return ids(0, 9, "")
+			}
+			return ids(9, 12, "")
+		}, 3, []string{"page 2 is the same as page 1, all 3 records", "its last page beyond the end"}},
+		{"one record may stand twice", pipeline.Paginate{Style: "page", Param: "p", Total: "total"},
+			func(string) string { return ids(0, 1, `,"total":3`) }, 3, nil},
+		{"pages in turn", pipeline.Paginate{Style: "page", Param: "p", Total: "total"}, func(at string) string {
+			if at == "2" {
+				return ids(3, 6, `,"total":3`)
+			}
+			return ids(0, 3, `,"total":3`)
+		}, 3, nil},
+		{"empty ones", pipeline.Paginate{Style: "page", Param: "p", Total: "total"}, func(string) string { return ids(0, 0, `,"total":3`) }, 3, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, func(w http.ResponseWriter, req *http.Request) { reply(w, 200, tc.body(req.FormValue("p"))) })
+			r.pipeline.Source.Paginate = tc.p
+			if tc.p.Style == "page" {
+				r.pipeline.Source.Paginate.Start = 1
+			}
+			_, err := r.walk()
+			if tc.want == nil && err != nil {
+				t.Fatal(err)
+			}
+			if tc.want != nil {
+				wantKind(t, err, etl.SourceLoops, tc.want...)
+			}
+			if n := r.calls(); n != tc.calls {
 				t.Errorf("%d calls, want %d", n, tc.calls)
 			}
 		})

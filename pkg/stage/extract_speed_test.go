@@ -81,7 +81,7 @@ func TestChild(t *testing.T) {
 		}
 		fmt.Printf("http://%s\n", l.Addr())
 		t.Fatal(http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			meta := fmt.Sprintf(`,"meta":{"pages":%s}}`, r.FormValue("pages"))
+			meta := fmt.Sprintf(`,"meta":{"pages":%s,"page":%s}}`, r.FormValue("pages"), r.FormValue("page"))
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Length", strconv.Itoa(len(body)+len(meta)))
 			_, _ = w.Write(body)

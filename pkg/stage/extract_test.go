@@ -162,6 +162,25 @@ func TestFailureKeepsPages(t *testing.T) {
 	}
 }
 
+// TestIgnoredParameter: a page that is the one before it ends the extraction, also where that one landed long ago. B9
+func TestIgnoredParameter(t *testing.T) {
+	r := newRig(t, rigFile, many(2), many(2), many(2))
+	for _, asked := range []string{"1 2", "2"} {
+		r.asked = nil
+		_, err := r.extract()
+		wantKind(t, err, etl.SourceLoops, "page 1 is the same as page 0", "source.paginate.page.param")
+		if got := strings.Join(r.asked, " "); got != asked {
+			t.Errorf("asked %s, want %s", got, asked)
+		}
+	}
+	r.pages[1], r.pages[2] = rec("c", 1, "x"), rec("d", 1, "x")
+	p, err := r.extract()
+	must(t, err)
+	if m := r.manifest(); p.Status != etl.StatusLanded || m.Pages != 3 {
+		t.Errorf("%+v, %+v", p, m)
+	}
+}
+
 // TestWindowChanged: an open batch keeps the window it began with. R13
 func TestWindowChanged(t *testing.T) {
 	wider := strings.Replace(rigFile, "every: 1h", "every: 1h\nlookback: 1h", 1)
