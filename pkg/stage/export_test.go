@@ -14,7 +14,7 @@ const MaxRun = maxRun
 func MergeKeys(ctx context.Context, from store.Objects, held map[string]int64) (keys, repeated int64, rises bool, err error) {
 	var objects []keyObject
 	for key, n := range held {
-		objects = append(objects, keyObject{key, n})
+		objects = append(objects, keyObject{key: key, keys: n})
 	}
 	rises = true
 	var last digest
@@ -27,6 +27,11 @@ func MergeKeys(ctx context.Context, from store.Objects, held map[string]int64) (
 		keys++
 	})
 	return keys, repeated, rises, err
+}
+
+// VerifyKeys walks the keys of an object that must have that digest.
+func VerifyKeys(ctx context.Context, from store.Objects, key string, keys int64, sha256 string) error {
+	return mergeKeys(ctx, from, []keyObject{{key: key, keys: keys, sha256: sha256}}, func(digest) {})
 }
 
 // HoldRepeats sets how many repeated keys have their ranks in memory at once.

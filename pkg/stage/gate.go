@@ -25,7 +25,8 @@ const maxStale = 3
 type Gate struct{ *core }
 
 // Run answers passed, having bound the batch to one (extraction, revision, contract) and the revision to its contract;
-// or stale, when the parts are not transformed under the pipeline file's contract.
+// or stale, when the parts are not transformed under the pipeline file's contract, or what it must read of them is gone or
+// damaged.
 func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error) {
 	o, err := owner(in.Batch, in.Execution, in.Fence)
 	if err != nil {
@@ -93,7 +94,14 @@ func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error
 	if err := s.compareRevision(ctx, p, rev); err != nil {
 		return etl.GateOutput{}, err
 	}
-	if err := s.check(ctx, p, o.Batch, bind, counts, parts); err != nil {
+	err = s.check(ctx, p, o.Batch, bind, counts, parts)
+	switch {
+	case errors.Is(err, errVoid) && in.Stale < maxStale: // Transform finds in the batch item that Gate has looked at its parts
+		s.Log.WarnContext(ctx, "what Transform made is gone or damaged: it makes that again", slog.String("batch", o.Batch.String()), slog.Any("cause", err))
+		return etl.GateOutput{Status: etl.StatusStale, Stale: in.Stale + 1, Ranges: []etl.Range{}}, nil
+	case errors.Is(err, errVoid):
+		return etl.GateOutput{}, etl.Errorf(etl.RecordsLost, "gate %s: what Transform made %d times over does not stay as it is: look at the stage bucket's disk and lifecycle rules, then redrive: %w", o.Batch, in.Stale, err)
+	case err != nil:
 		return etl.GateOutput{}, err
 	}
 	kept, err := s.Ledger.BindRevision(ctx, p.Name, rev)
@@ -297,11 +305,14 @@ func version(r ledger.RevisionRecord) string {
 	return r.VersionField + " (" + r.VersionType + ")"
 }
 
+// errVoid says that what a part's record speaks of is not there any more.
+var errVoid = errors.New("a part is void")
+
 // duplicates counts the valid records whose key another record of the batch has too, less one for each key.
 func (s *Gate) duplicates(ctx context.Context, b etl.Batch, bind etl.Binding, parts []ledger.TransformRecord) (int64, error) {
 	var objects []keyObject
 	for _, t := range parts {
-		objects = append(objects, keyObject{key: etl.StageKey(etl.Keys, b, bind, t.Part), keys: t.Valid})
+		objects = append(objects, keyObject{key: etl.StageKey(etl.Keys, b, bind, t.Part), keys: t.Valid, sha256: t.KeysSHA256})
 	}
 	var dup int64
 	var last digest
@@ -312,5 +323,8 @@ func (s *Gate) duplicates(ctx context.Context, b etl.Batch, bind etl.Binding, pa
 		}
 		first, last = false, d
 	})
+	if damaged(err) {
+		err = fmt.Errorf("%w: %w", errVoid, err)
+	}
 	return dup, err
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -107,12 +108,14 @@ func (w *keyWriter) abort() {
 
 // keyObject names a key object and how many digests it must hold.
 type keyObject struct {
-	key  string
-	keys int64
+	key    string
+	keys   int64
+	sha256 string // of its content, hex; "" if it is known to be sound
 }
 
 // mergeKeys yields the digests of key objects in order: a merge of their runs, each read a piece at a time, so that memory
-// and open connections do not grow with the number of keys.
+// and open connections do not grow with the number of keys. What is not in an object any more, or is not what its digest
+// says, is an error that damaged tells.
 func mergeKeys(ctx context.Context, from store.Objects, objects []keyObject, yield func(digest)) error {
 	runs := 0
 	for _, o := range objects {
@@ -125,8 +128,18 @@ func mergeKeys(ctx context.Context, from store.Objects, objects []keyObject, yie
 	piece := min(max(16<<20/runs, 4<<10), 1<<20) / digestSize * digestSize
 	var merge runHeap
 	for _, o := range objects {
+		var check *keyCheck
+		switch {
+		case o.sha256 == "":
+		case o.keys > maxRun: // its runs are read in turn
+			if err := o.verify(ctx, from); err != nil {
+				return err
+			}
+		default:
+			check = &keyCheck{sum: sha256.New(), want: o.sha256}
+		}
 		for first := int64(0); first < o.keys; first += maxRun {
-			r := &keyRun{from: from, key: o.key, off: first * digestSize, end: min(first+maxRun, o.keys) * digestSize, piece: int64(piece)}
+			r := &keyRun{from: from, key: o.key, off: first * digestSize, end: min(first+maxRun, o.keys) * digestSize, piece: int64(piece), check: check}
 			if err := r.next(ctx); err != nil {
 				return err
 			}
@@ -149,6 +162,39 @@ func mergeKeys(ctx context.Context, from store.Objects, objects []keyObject, yie
 	return nil
 }
 
+// damaged reports whether the error says that an object is gone or is not what it should be.
+func damaged(err error) bool {
+	return err != nil && (errors.Is(err, store.ErrNotFound) || etl.KindOf(err) == etl.RecordsLost)
+}
+
+// keyCheck holds what is read of an object against its digest.
+type keyCheck struct {
+	sum  hash.Hash
+	want string
+}
+
+// end says whether all that was read is what it should be.
+func (c *keyCheck) end(key string) error {
+	if got := hex.EncodeToString(c.sum.Sum(nil)); got != c.want {
+		return etl.Errorf(etl.RecordsLost, "read %s: its digest is %s, its record says %s", key, got, c.want)
+	}
+	return nil
+}
+
+// verify reads the whole object.
+func (o keyObject) verify(ctx context.Context, from store.Objects) (err error) {
+	obj, err := from.Get(ctx, o.key)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", o.key, err)
+	}
+	defer func() { err = errors.Join(err, obj.Close()) }()
+	c := keyCheck{sum: sha256.New(), want: o.sha256}
+	if _, err := io.Copy(c.sum, obj); err != nil {
+		return fmt.Errorf("read %s: %w", o.key, err)
+	}
+	return c.end(o.key)
+}
+
 // keyRun walks one sorted run.
 type keyRun struct {
 	from     store.Objects
@@ -157,6 +203,7 @@ type keyRun struct {
 	piece    int64
 	buf      []byte
 	at       digest // the current one
+	check    *keyCheck
 }
 
 func (r *keyRun) done() bool { return len(r.buf) == 0 && r.off == r.end }
@@ -173,6 +220,14 @@ func (r *keyRun) next(ctx context.Context) error {
 			return etl.Errorf(etl.RecordsLost, "read %s: it ends %d bytes early", r.key, n-int64(len(buf)))
 		}
 		r.buf, r.off = buf, r.off+n
+		if r.check != nil {
+			r.check.sum.Write(buf)
+			if r.off == r.end {
+				if err := r.check.end(r.key); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	r.at = digest{binary.BigEndian.Uint64(r.buf), binary.BigEndian.Uint64(r.buf[8:])}
 	r.buf = r.buf[digestSize:]

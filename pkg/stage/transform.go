@@ -43,18 +43,24 @@ func (s *Transform) Run(ctx context.Context, in etl.RangeInput) (etl.RangeOutput
 	if err != nil {
 		return etl.RangeOutput{}, err
 	}
-	if _, _, err := s.own(ctx, o, etl.StageTransform); err != nil {
+	b, _, err := s.own(ctx, o, etl.StageTransform)
+	if err != nil {
 		return etl.RangeOutput{}, err
 	}
 	p, k, err := s.compile(o.Batch.Pipeline)
 	if err != nil {
 		return etl.RangeOutput{}, err
 	}
+	// After Gate has looked at the parts their objects are read, not just looked for: it may have found one damaged.
+	done := s.objectsThere
+	if seen := cmp.Or(b.Binding, b.Tried); seen != nil && *seen == bindingOf(k, in.Extraction) {
+		done = s.sound
+	}
 	for part := in.Range.First; part <= in.Range.Last; part++ {
 		if part > in.Range.First && s.short(ctx) {
 			return etl.RangeOutput{Status: etl.StatusMore, Range: etl.Range{First: part, Last: in.Range.Last}}, nil
 		}
-		if err := s.Part(ctx, p, k, o.Batch, in.Extraction, part); err != nil {
+		if err := s.part(ctx, p, k, o.Batch, in.Extraction, part, done); err != nil {
 			return etl.RangeOutput{}, err
 		}
 	}
@@ -63,22 +69,32 @@ func (s *Transform) Run(ctx context.Context, in etl.RangeInput) (etl.RangeOutput
 
 // Part transforms one part, unless its record says it is done and its objects are there.
 func (s *Transform) Part(ctx context.Context, p *pipeline.Pipeline, k *contract.Contract, b etl.Batch, extraction, part int) error {
-	bind := etl.Binding{Extraction: extraction, Revision: k.Revision(), Contract: k.Short()}
+	return s.part(ctx, p, k, b, extraction, part, s.objectsThere)
+}
+
+// part is Part with its own idea of whether the objects of a record are there.
+func (s *Transform) part(ctx context.Context, p *pipeline.Pipeline, k *contract.Contract, b etl.Batch, extraction, part int,
+	done func(context.Context, etl.Batch, etl.Binding, ledger.TransformRecord) (bool, error)) error {
+	bind := bindingOf(k, extraction)
 	rec, ok, err := s.Ledger.GetTransform(ctx, b, bind, part)
 	if err != nil {
 		return fmt.Errorf("transform record of part %d of %s: %w", part, b, err)
 	}
 	if ok {
-		there, err := s.objectsThere(ctx, b, bind, rec)
+		there, err := done(ctx, b, bind, rec)
 		if err != nil {
 			return err
 		}
 		if there {
 			return nil
 		}
-		// The record is void: what it speaks of is gone, and is made again from the raw part.
+		// The record is void: what it speaks of is gone or damaged, and is made again from the raw part.
 	}
 	return s.make(ctx, p, k, b, bind, part)
+}
+
+func bindingOf(k *contract.Contract, extraction int) etl.Binding {
+	return etl.Binding{Extraction: extraction, Revision: k.Revision(), Contract: k.Short()}
 }
 
 // make transforms a part whatever is there.
@@ -117,7 +133,7 @@ func (s *Transform) objectsThere(ctx context.Context, b etl.Batch, bind etl.Bind
 	return true, nil
 }
 
-// sound reports whether what Load reads of a part is there and is what its record says (R23).
+// sound reports whether what was made of a part is there and is what its record says (R23).
 func (s *Transform) sound(ctx context.Context, b etl.Batch, bind etl.Binding, rec ledger.TransformRecord) (bool, error) {
 	there, err := s.objectsThere(ctx, b, bind, rec)
 	if err != nil || !there {
@@ -126,8 +142,12 @@ func (s *Transform) sound(ctx context.Context, b etl.Batch, bind etl.Binding, re
 	for _, o := range []struct {
 		kind   etl.ObjectKind
 		sha256 string
-	}{{etl.Valid, rec.ValidSHA256}, {etl.Keys, rec.KeysSHA256}} {
-		got, err := s.contentDigest(ctx, etl.StageKey(o.kind, b, bind, rec.Part), o.kind == etl.Valid)
+		zipped bool
+	}{{etl.Valid, rec.ValidSHA256, true}, {etl.Keys, rec.KeysSHA256, false}, {etl.Quarantine, rec.QuarantineSHA256, true}} {
+		if o.sha256 == "" {
+			continue // no record is quarantined
+		}
+		got, err := s.contentDigest(ctx, etl.StageKey(o.kind, b, bind, rec.Part), o.zipped)
 		if err != nil || got != o.sha256 {
 			return false, err
 		}
