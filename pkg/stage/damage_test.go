@@ -174,3 +174,48 @@ func TestMergeVerifies(t *testing.T) {
 		})
 	}
 }
+
+// TestManifestChanged: a manifest that holds together and is not the one that was committed stops Gate, and an execution
+// that takes the batch over; a new extraction is not held against it. One that is gone may be written anew. R23
+func TestManifestChanged(t *testing.T) {
+	change := func(r *rig) {
+		key := etl.ManifestKey(r.batch, 1)
+		obj, err := r.raw.Get(t.Context(), key)
+		must(t, err)
+		body, err := io.ReadAll(obj)
+		must(t, err)
+		changed := bytes.Replace(body, []byte("2026-11-30T10:00:00Z"), []byte("2026-11-30T09:00:00Z"), 1)
+		if bytes.Equal(body, changed) {
+			t.Fatalf("no window in %s", body)
+		}
+		must(t, r.raw.Put(t.Context(), key, bytes.NewReader(changed)))
+	}
+	r := newRig(t, rigFile+"checks: {min_records: 10}\n", many(2))
+	p := r.landed()
+	_, err := r.gate(p, 0)
+	wantKind(t, err, etl.CheckFailed)
+	change(r)
+	_, err = r.gate(p, 0)
+	wantKind(t, err, etl.RecordsLost, "_manifest.json", "the ledger says")
+	r.execution = "another"
+	_, err = r.extract()
+	wantKind(t, err, etl.RecordsLost, "_manifest.json", "the ledger says")
+
+	r.raw.Delete(etl.ManifestKey(r.batch, 1))
+	r.swap(rigFile) // whose digest is in the new one
+	r.execution = "a third"
+	p = r.landed()
+	g, err := r.gate(p, 0)
+	must(t, err)
+	must(t, r.load(p, g))
+	_, err = r.settle(p, g)
+	must(t, err)
+
+	change(r)
+	r.execution = "refetch"
+	p, err = r.Extract.Run(t.Context(), etl.ExtractInput{Execution: r.execution, Request: etl.Request{Pipeline: "rows", Slot: etl.FormatTime(r.batch.Slot), Refetch: true}})
+	must(t, err)
+	if p.Status != etl.StatusLanded || p.Extraction != 2 {
+		t.Errorf("%+v", p)
+	}
+}

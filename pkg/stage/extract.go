@@ -60,13 +60,9 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 			return etl.Progress{}, err
 		}
 	}
-	claim, err := s.Ledger.Claim(ctx, ledger.ClaimRequest{
-		Batch: b, Execution: in.Execution, Window: p.Schedule.Window(b.Slot), PipelineDigest: p.Digest, Source: host(p.Source.URL),
-		Reload: in.Request.Reload, Refetch: in.Request.Refetch, Reprocess: in.Request.Reprocess,
-		Alive: s.Liveness.Alive,
-	})
+	claim, err := s.claim(ctx, in, p, b)
 	if err != nil {
-		return etl.Progress{}, fmt.Errorf("claim %s: %w", b, err)
+		return etl.Progress{}, err
 	}
 	out := in.Progress
 	out.Batch, out.Ranges, out.ResumeAt = b.String(), []etl.Range{}, ""
@@ -94,8 +90,49 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 	if err != nil {
 		return out, err
 	}
-	e := &extraction{core: s.core, p: p, client: client, owner: claim.Owner, window: claim.Batch.Window, out: out}
+	e := &extraction{core: s.core, p: p, client: client, owner: claim.Owner, window: claim.Batch.Window, manifest: claim.Batch.ManifestDigest, out: out}
 	return e.run(ctx)
+}
+
+// claim claims the batch, under the file's window. Where the open batch of a dead owner has another one it is
+// WindowChanged, unless nothing landed under that: then the file's window is taken, with a new extraction, because what is
+// left of the dead owner may yet land a part of the old one. A redrive finds no other window than the one it began with.
+func (s *Extract) claim(ctx context.Context, in etl.ExtractInput, p *pipeline.Pipeline, b etl.Batch) (ledger.Claim, error) {
+	req := ledger.ClaimRequest{
+		Batch: b, Execution: in.Execution, Window: p.Schedule.Window(b.Slot), PipelineDigest: p.Digest, Source: host(p.Source.URL),
+		Reload: in.Request.Reload, Refetch: in.Request.Refetch, Reprocess: in.Request.Reprocess,
+		Alive: s.Liveness.Alive,
+	}
+	c, err := s.Ledger.Claim(ctx, req)
+	if etl.KindOf(err) == etl.WindowChanged {
+		var empty bool
+		if empty, err = s.empty(ctx, b, err); empty {
+			s.Log.WarnContext(ctx, "the pipeline file gives the batch another window, and nothing had landed under the old one: beginning a new extraction",
+				slog.String("batch", b.String()), slog.String("window", req.Window.String()))
+			req.Refetch = true
+			c, err = s.Ledger.Claim(ctx, req)
+		}
+	}
+	if err == nil && c.Resumed && !req.Reprocess {
+		err = c.Batch.Keeps(req.Window)
+	}
+	return c, err
+}
+
+// empty reports whether no part of the batch's extraction has landed; if one has, the error stays.
+func (s *Extract) empty(ctx context.Context, b etl.Batch, changed error) (bool, error) {
+	cur, err := s.Ledger.Get(ctx, b)
+	if err != nil {
+		return false, err
+	}
+	_, err = s.Raw.Head(ctx, etl.RawPartKey(b, cur.Extraction, 0))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return cur.State != ledger.StateCompleted, changed
+	case err != nil:
+		return false, err
+	}
+	return false, changed
 }
 
 // reloadable says why the rows that a batch is bound to do not fit the file's target any more, or nil. It is asked before
@@ -144,6 +181,8 @@ type extraction struct {
 	window etl.Window
 	out    etl.Progress
 
+	manifest string // digest of the extraction's manifest, "" = none was written yet, as far as the ledger knows
+
 	guard  *source.Guard
 	parts  []snapshot.ManifestPart // landed
 	at     source.State            // where the next page is
@@ -177,6 +216,9 @@ func (e *extraction) run(ctx context.Context) (etl.Progress, error) {
 func (e *extraction) fetch(ctx context.Context) error {
 	m, err := snapshot.ReadManifest(ctx, e.Raw, e.owner.Batch, e.out.Extraction)
 	if err == nil {
+		if err := sameManifest(e.owner.Batch, m, e.manifest); err != nil {
+			return err
+		}
 		return e.finish(ctx, m)
 	}
 	if !errors.Is(err, store.ErrNotFound) {
@@ -380,6 +422,14 @@ func (e *extraction) checkpoint(ctx context.Context) error {
 	return nil
 }
 
+// sameManifest holds a manifest against the digest that the ledger knows, if it knows one (R23).
+func sameManifest(b etl.Batch, m snapshot.Manifest, known string) error {
+	if known == "" || known == m.Digest() {
+		return nil
+	}
+	return etl.Errorf(etl.RecordsLost, "read %s: its sha256 is %s, the ledger says %s: it is not the manifest that was written", etl.ManifestKey(b, m.Extraction), m.Digest(), known)
+}
+
 // finish answers landed.
 func (e *extraction) finish(ctx context.Context, m snapshot.Manifest) error {
 	_, err := e.Ledger.Update(ctx, e.owner, etl.StageExtract, func(b *ledger.Batch) {
@@ -451,13 +501,14 @@ func (e *extraction) restart(ctx context.Context, cause error) error {
 	b, err := e.Ledger.Update(ctx, e.owner, etl.StageExtract, func(b *ledger.Batch) {
 		b.Extraction = e.out.Extraction + 1
 		b.Parts, b.Pages, b.Records, b.Bytes = 0, 0, 0, 0
+		b.ManifestDigest = ""
 	})
 	if err != nil {
 		return fmt.Errorf("begin extraction %d of %s: %w", e.out.Extraction+1, e.owner.Batch, err)
 	}
 	e.Log.WarnContext(ctx, "cursor expired: beginning a new extraction", slog.String("batch", e.owner.Batch.String()),
 		slog.Int("extraction", b.Extraction), slog.Any("cause", cause))
-	e.out.Extraction = b.Extraction
+	e.out.Extraction, e.manifest = b.Extraction, ""
 	return nil
 }
 

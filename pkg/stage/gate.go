@@ -50,6 +50,9 @@ func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error
 	if errors.Is(err, store.ErrNotFound) {
 		err = etl.Errorf(etl.RecordsLost, "its manifest is gone from the raw bucket: %w", err)
 	}
+	if err == nil {
+		err = sameManifest(o.Batch, m, b.ManifestDigest)
+	}
 	if err != nil {
 		return etl.GateOutput{}, fmt.Errorf("gate %s: %w", o.Batch, err)
 	}
