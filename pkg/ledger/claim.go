@@ -97,9 +97,10 @@ func (l *Ledger) Claim(ctx context.Context, r ClaimRequest) (Claim, error) {
 			status = etl.StatusBusy
 			return nil, "", nil
 		}
-		if !r.Refetch && !r.Reprocess && !cur.Reload && !cur.Window.Equal(r.Window) {
-			return nil, "", etl.Errorf(etl.WindowChanged, "its extraction asks for %s, the pipeline file now gives it %s: restore every and lookback, or reprocess it with --refetch",
-				cur.Window, r.Window)
+		if !r.Refetch && !r.Reprocess {
+			if err := cur.Keeps(r.Window); err != nil {
+				return nil, "", err
+			}
 		}
 		next := cur.clone()
 		next.begin(r)
@@ -115,6 +116,16 @@ func (l *Ledger) Claim(ctx context.Context, r ClaimRequest) (Claim, error) {
 		c.Resumed = b.Resumed
 	}
 	return c, nil
+}
+
+// Keeps says, as an error of kind WindowChanged, that w is not the window of the batch's extraction. An open reload
+// extracts nothing.
+func (b Batch) Keeps(w etl.Window) error {
+	if b.Reload || b.Window.Equal(w) {
+		return nil
+	}
+	return etl.Errorf(etl.WindowChanged, "the extraction of %s asks for %s, the pipeline file now gives it %s: restore every and lookback, or take the file's window with onceload reprocess %s --refetch",
+		b.ID, b.Window, utc(w), b.ID)
 }
 
 // own makes the request's execution the owner.

@@ -194,6 +194,9 @@ func (h *Home) Redrive(ctx context.Context, b etl.Batch) (report ledger.Report, 
 	if err := h.missing(ctx, b, p); err != nil {
 		return report, err
 	}
+	if err := h.keeps(ctx, v.Batch, b, p); err != nil {
+		return report, err
+	}
 	earlier := ""
 	if v.Batch.Failure != nil {
 		earlier = v.Batch.Failure.ID
@@ -203,6 +206,23 @@ func (h *Home) Redrive(ctx context.Context, b etl.Batch) (report ledger.Report, 
 		return report, err
 	}
 	return h.report(ctx, b, id, earlier, res)
+}
+
+// keeps refuses to redrive a batch to which the file gives another window, as Claim does when it is run again. What its
+// execution was asked for counts: a reprocess fetches nothing.
+func (h *Home) keeps(ctx context.Context, cur ledger.Batch, b etl.Batch, p *pipeline.Pipeline) error {
+	e, _, err := h.history.Load(ctx, cur.Owner)
+	if err != nil {
+		return err
+	}
+	req, err := etl.Decode[etl.Request](e.Input)
+	if err != nil {
+		return fmt.Errorf("request of %s: %w", cur.Owner, err)
+	}
+	if req.Reprocess {
+		return nil
+	}
+	return cur.Keeps(p.Schedule.Window(b.Slot))
 }
 
 // redrive redrives an execution, and once more if all it did was to raise the failure it had died of: a death between a

@@ -190,3 +190,29 @@ func TestRedriveRefuses(t *testing.T) {
 		t.Errorf("%+v, %v", report, err)
 	}
 }
+
+// TestRedriveUnderAnotherWindow: a redrive refuses, as a run does, to end under the old window what the file now gives
+// another one. R13
+func TestRedriveUnderAnotherWindow(t *testing.T) {
+	r := newRedriving(t)
+	if _, err := r.Run(t.Context(), etl.Request{Slot: "2026-11-30T00:00:00Z"}); err != nil {
+		t.Fatal(err)
+	}
+	r.fix(t)
+	fixed, err := os.ReadFile(r.file)
+	must(t, err)
+	must(t, os.WriteFile(r.file, []byte(strings.Replace(string(fixed), "every: 1h", "every: 1h\nlookback: 1h", 1)), 0o600))
+	_, err = r.Redrive(t.Context(), r.batch)
+	if etl.KindOf(err) != etl.WindowChanged || !strings.Contains(err.Error(), "onceload reprocess shop/20261130T000000Z --refetch") {
+		t.Errorf("redrive: %v", err)
+	}
+	r.opts.NewID = func() string { return "y" }
+	report, err := r.Run(t.Context(), etl.Request{Slot: "2026-11-30T00:00:00Z"})
+	if must(t, err); report.Failure == nil || report.Failure.Kind != etl.WindowChanged {
+		t.Errorf("run: %+v", report)
+	}
+	must(t, os.WriteFile(r.file, fixed, 0o600))
+	if report, err = r.Redrive(t.Context(), r.batch); err != nil || report.State != ledger.StateCompleted {
+		t.Errorf("with the window restored: %+v, %v", report, err)
+	}
+}

@@ -181,16 +181,21 @@ func TestIgnoredParameter(t *testing.T) {
 	}
 }
 
-// TestWindowChanged: an open batch keeps the window it began with. R13
+var wider = strings.Replace(rigFile, "every: 1h", "every: 1h\nlookback: 1h", 1)
+
+// TestWindowChanged: an open batch keeps the window that it landed pages under, whoever goes on with it. R13
 func TestWindowChanged(t *testing.T) {
-	wider := strings.Replace(rigFile, "every: 1h", "every: 1h\nlookback: 1h", 1)
-	r := newRig(t, rigFile, "broken")
+	r := newRig(t, rigFile, many(1), "broken")
+	in := etl.ExtractInput{Execution: r.execution, Request: r.request()}
 	_, err := r.extract()
 	wantKind(t, err, etl.SourceMalformed)
+	must(t, r.ledger.RecordFailure(t.Context(), r.batch.String(), &r.batch, r.execution, ledger.FailureInfo{ID: "f"}))
 	r.swap(wider)
+	_, err = r.Extract.Run(t.Context(), in) // a redrive
+	wantKind(t, err, etl.WindowChanged, "onceload reprocess rows/20261130T100000Z --refetch")
 	r.execution = "successor"
 	_, err = r.extract()
-	wantKind(t, err, etl.WindowChanged, "--refetch")
+	wantKind(t, err, etl.WindowChanged, "onceload reprocess rows/20261130T100000Z --refetch")
 	req := r.request()
 	req.Refetch = true
 	r.pages = []string{many(1)}
@@ -200,6 +205,27 @@ func TestWindowChanged(t *testing.T) {
 	must(t, err)
 	if p.Extraction != 2 || m.Window.Start != r.batch.Slot.Add(-time.Hour) {
 		t.Errorf("%+v, window %s", p, m.Window)
+	}
+}
+
+// TestWindowTaken: where nothing has landed, another run takes the file's window; a page of the old one that lands late is
+// in no manifest. R13, B6
+func TestWindowTaken(t *testing.T) {
+	r := newRig(t, rigFile, "broken")
+	_, err := r.extract()
+	wantKind(t, err, etl.SourceMalformed)
+	r.swap(wider)
+	r.execution, r.pages = "successor", []string{many(3)}
+	p, err := r.extract()
+	must(t, err)
+	r.rival(0, many(9))
+	m, err := snapshot.ReadManifest(t.Context(), r.raw, r.batch, 2)
+	must(t, err)
+	if p.Extraction != 2 || m.Window.Start != r.batch.Slot.Add(-time.Hour) || m.Records != 3 {
+		t.Errorf("%+v, manifest %+v", p, m)
+	}
+	if !strings.Contains(r.lines.String(), "nothing had landed under the old one") {
+		t.Errorf("log %q", r.lines.String())
 	}
 }
 
