@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/big"
+	"strconv"
 	"strings"
 
 	"github.com/onceload/onceload/pkg/contract"
@@ -178,10 +180,13 @@ func balance(b etl.Batch, m snapshot.Manifest, parts []ledger.TransformRecord) (
 // check applies the quarantine rule and the declared checks.
 func (s *Gate) check(ctx context.Context, p *pipeline.Pipeline, b etl.Batch, bind etl.Binding, c etl.Counts, parts []ledger.TransformRecord) error {
 	q := p.Quarantine
-	over := c.Quarantined >= q.MinRows && float64(c.Quarantined) > q.MaxRatio*float64(c.Records)
-	if over || (c.Valid == 0 && c.Quarantined > 0) {
-		return etl.Errorf(etl.QuarantineExceeded, "%d of %d records quarantined (allowed: %g of the records, or fewer than %d): %s; nothing was loaded",
-			c.Quarantined, c.Records, q.MaxRatio, q.MinRows, whatAndWhere(b, bind, parts))
+	switch {
+	case c.Quarantined >= q.MinRows && passes(c.Quarantined, c.Records, q.MaxRatio):
+		return etl.Errorf(etl.QuarantineExceeded, "%d of %d records quarantined (allowed: %s of the records, or fewer than %d): %s; nothing was loaded",
+			c.Quarantined, c.Records, decimal(q.MaxRatio), q.MinRows, whatAndWhere(b, bind, parts))
+	case c.Valid == 0 && c.Quarantined > 0:
+		return etl.Errorf(etl.QuarantineExceeded, "%d of %d records quarantined, none is valid: %s; nothing was loaded",
+			c.Quarantined, c.Records, whatAndWhere(b, bind, parts))
 	}
 	k := p.Checks
 	switch {
@@ -199,8 +204,8 @@ func (s *Gate) check(ctx context.Context, p *pipeline.Pipeline, b etl.Batch, bin
 		if err != nil {
 			return err
 		}
-		if ratio := float64(dup) / float64(c.Valid); ratio > *k.MaxDuplicateRatio {
-			return etl.Errorf(etl.CheckFailed, "%s: %d of %d valid records repeat a key (%.4f), checks.max_duplicate_ratio allows %g", b, dup, c.Valid, ratio, *k.MaxDuplicateRatio)
+		if passes(dup, c.Valid, *k.MaxDuplicateRatio) {
+			return etl.Errorf(etl.CheckFailed, "%s: %d of %d valid records repeat a key, checks.max_duplicate_ratio allows %s of them", b, dup, c.Valid, decimal(*k.MaxDuplicateRatio))
 		}
 	}
 	if k.MaxAge > 0 {
@@ -208,6 +213,20 @@ func (s *Gate) check(ctx context.Context, p *pipeline.Pipeline, b etl.Batch, bin
 	}
 	return nil
 }
+
+// passes reports whether n of all are more than the ratio, exactly: 29 of 100 do not pass 0.29, whose nearest binary fraction
+// is less.
+func passes(n, all int64, ratio float64) bool {
+	most, ok := new(big.Rat).SetString(decimal(ratio))
+	if !ok {
+		return true // no number: a pipeline file cannot hold it
+	}
+	most.Mul(most, new(big.Rat).SetInt64(all))
+	return new(big.Rat).SetInt64(n).Cmp(most) > 0
+}
+
+// decimal is the ratio as the pipeline file has it.
+func decimal(ratio float64) string { return strconv.FormatFloat(ratio, 'f', -1, 64) }
 
 func validBytes(parts []ledger.TransformRecord) int64 {
 	sum := int64(0)
