@@ -307,6 +307,43 @@ func TestLoops(t *testing.T) {
 	}
 }
 
+// R18: the fingerprint of a request is what the source is asked for, and not with what credentials or how often.
+func TestPrint(t *testing.T) {
+	print := func(edit func(*pipeline.Source)) string {
+		r := newRig(t, nil)
+		r.pipeline.Source.URL = "https://api.example.com/v1/orders"
+		r.pipeline.Source.Paginate = pipeline.Paginate{Style: "offset", Param: "offset", SizeParam: "limit", Size: 10}
+		edit(&r.pipeline.Source)
+		p, err := r.client().Print(r.request(source.State{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	as := print(func(*pipeline.Source) {})
+	for name, edit := range map[string]func(*pipeline.Source){
+		"query credentials":  func(s *pipeline.Source) { s.Auth = pipeline.Auth{Scheme: "query", Name: "key", Secret: "k"} },
+		"bearer credentials": func(s *pipeline.Source) { s.Auth = pipeline.Auth{Scheme: "bearer", Secret: "k"} },
+		"headers":            func(s *pipeline.Source) { s.Headers = []pipeline.Param{{Name: "X-A", Value: "b"}} },
+		"retries":            func(s *pipeline.Source) { s.Retry.Attempts = 9 },
+	} {
+		if print(edit) != as {
+			t.Errorf("%s change it", name)
+		}
+	}
+	for name, edit := range map[string]func(*pipeline.Source){
+		"url":       func(s *pipeline.Source) { s.URL += "s" },
+		"query":     func(s *pipeline.Source) { s.Query = nil },
+		"limit":     func(s *pipeline.Source) { s.Paginate.Size = 20 },
+		"parameter": func(s *pipeline.Source) { s.Paginate.Param = "skip" },
+		"body":      func(s *pipeline.Source) { s.Method, s.Body = "POST", `{"a":1}` },
+	} {
+		if print(edit) == as {
+			t.Errorf("%s does not change it", name)
+		}
+	}
+}
+
 // B9: a source that ignores the parameter of the paging answers with one page for ever; so may one beyond its end.
 func TestIgnoredParameter(t *testing.T) {
 	first := func(string) string { return ids(0, 9, `,"total":90,"next":"c"`) }

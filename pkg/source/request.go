@@ -102,6 +102,13 @@ func (c *Client) call(r Request) (call, error) {
 	return k, nil
 }
 
+// Print is the fingerprint of the request for a page: of method, URL and body, without credentials. The same file asks for
+// the same page of the same window with the same one.
+func (c *Client) Print(r Request) (string, error) {
+	k, err := c.call(r)
+	return k.print, err
+}
+
 // setParams puts each of set in place of the parameter of its name, or at the end.
 func setParams(query, set []pipeline.Param) []pipeline.Param {
 next:

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// maxRestarts bounds the extractions one execution gives up because their cursor expired.
+	// maxRestarts bounds the extractions one execution gives up because their cursor expired, or the file changed.
 	maxRestarts = 3
 	// maxCalls bounds the calls of one execution: a call and its wait are some ten events of a history that may hold
 	// 25,000, and the maps behind need their share. An execution that passes that limit dies where no Catch sees it.
@@ -202,7 +202,7 @@ func (e *extraction) run(ctx context.Context) (etl.Progress, error) {
 			return e.out, nil
 		case errors.As(err, &wait):
 			return e.wait(ctx, wait)
-		case etl.KindOf(err) == etl.CursorExpired && e.out.Restarts < maxRestarts:
+		case (etl.KindOf(err) == etl.CursorExpired || errors.As(err, new(*askedOtherwise))) && e.out.Restarts < maxRestarts:
 			if err := e.restart(ctx, err); err != nil {
 				return e.out, err
 			}
@@ -247,6 +247,17 @@ func (e *extraction) fetch(ctx context.Context) error {
 	return e.finish(ctx, m)
 }
 
+// askedOtherwise is the error of an extraction whose landed pages the pipeline file would not ask for any more: pages of
+// two queries must not become one snapshot.
+type askedOtherwise struct {
+	part, page int
+	url        string // asked for then
+}
+
+func (e *askedOtherwise) Error() string {
+	return fmt.Sprintf("the pipeline file asks the source otherwise than it did for part %d page %d (%s)", e.part, e.page, e.url)
+}
+
 // rollForward rebuilds position, counts and loop guard from the footers of the parts that are there: the raw bucket is
 // the truth, the ledger's checkpoint a hint.
 func (e *extraction) rollForward(ctx context.Context) error {
@@ -269,7 +280,14 @@ func (e *extraction) rollForward(ctx context.Context) error {
 
 // adopt moves the position behind a landed part.
 func (e *extraction) adopt(f snapshot.Footer) error {
-	for _, p := range f.Pages {
+	for i, p := range f.Pages {
+		print, err := e.client.Print(source.Request{Slot: e.owner.Batch.Slot, Window: e.window, At: e.at})
+		if err != nil {
+			return err
+		}
+		if print != p.Request {
+			return etl.Errorf(etl.Superseded, "extract %s: %w", e.owner.Batch, &askedOtherwise{f.Part, i, p.URL})
+		}
 		if err := e.guard.Add(p.Request, p.SHA256, p.Records); err != nil {
 			return err
 		}
@@ -506,7 +524,11 @@ func (e *extraction) restart(ctx context.Context, cause error) error {
 	if err != nil {
 		return fmt.Errorf("begin extraction %d of %s: %w", e.out.Extraction+1, e.owner.Batch, err)
 	}
-	e.Log.WarnContext(ctx, "cursor expired: beginning a new extraction", slog.String("batch", e.owner.Batch.String()),
+	why := "cursor expired: beginning a new extraction"
+	if errors.As(cause, new(*askedOtherwise)) {
+		why = "source.url, source.query, source.body or the paging has changed since pages landed: beginning a new extraction"
+	}
+	e.Log.WarnContext(ctx, why, slog.String("batch", e.owner.Batch.String()),
 		slog.Int("extraction", b.Extraction), slog.Any("cause", cause))
 	e.out.Extraction, e.manifest = b.Extraction, ""
 	return nil

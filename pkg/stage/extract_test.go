@@ -1,6 +1,8 @@
 package stage_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -42,6 +44,12 @@ func (r *rig) manifest() snapshot.Manifest {
 	return m
 }
 
+// fingerprint is that of a GET.
+func fingerprint(url string) string {
+	sum := sha256.Sum256([]byte("GET\n" + url + "\n"))
+	return hex.EncodeToString(sum[:])
+}
+
 // rival lands a part of other content under the batch: as an attempt would that saw the source earlier.
 func (r *rig) rival(part int, pages ...string) {
 	r.t.Helper()
@@ -61,8 +69,9 @@ func (r *rig) rival(part int, pages ...string) {
 		next := before + 2
 		s, err := json.Marshal(source.State{Page: before + 1, Number: next})
 		must(r.t, err)
-		must(r.t, w.Add([]byte(body), snapshot.Page{Records: strings.Count(records, `"id"`), URL: "http://rows.example/rows?page=" + fmt.Sprint(i+1),
-			Status: 200, FetchedAt: r.clock(), Request: fmt.Sprint("rival", i), Before: state(before), After: s, Done: false}))
+		url := "http://rows.example/rows?page=" + fmt.Sprint(i+1)
+		must(r.t, w.Add([]byte(body), snapshot.Page{Records: strings.Count(records, `"id"`), URL: url,
+			Status: 200, FetchedAt: r.clock(), Request: fingerprint(url), Before: state(before), After: s, Done: false}))
 	}
 	_, _, err := w.Land(r.t.Context(), r.raw)
 	must(r.t, err)
@@ -117,6 +126,42 @@ func TestManifestAdopted(t *testing.T) {
 	must(t, err)
 	if len(r.asked) > 0 || r.raw.Calls()["GetRange"] != reads || second.Fence != first.Fence+1 || fmt.Sprint(second.Ranges) != fmt.Sprint(first.Ranges) {
 		t.Errorf("asked %v; %+v, then %+v", r.asked, first, second)
+	}
+}
+
+// TestAskedOtherwise: pages of two queries never become one snapshot. Where the file asks otherwise than it did for what
+// landed, a new extraction begins; what has nothing to do with the request changes nothing. R16, R18
+func TestAskedOtherwise(t *testing.T) {
+	query := func(q string) string { return strings.Replace(rigFile, "  records: data", q+"\n  records: data", 1) }
+	for _, tc := range []struct {
+		name       string
+		from, to   string
+		asked      string
+		extraction int
+	}{
+		{"a query", query("  query: {state: open}"), query("  query: {state: closed}"), "1 2 3", 2},
+		{"a host", rigFile, strings.Replace(rigFile, "http://rows.example", "http://lines.example", 1), "1 2 3", 2},
+		{"the size of a page", strings.Replace(rigFile, "page: {", "page: {size_param: n, size: 5, ", 1),
+			strings.Replace(rigFile, "page: {", "page: {size_param: n, size: 6, ", 1), "1 2 3", 2},
+		{"retries, headers, contract", rigFile, strings.NewReplacer("attempts: 2", "attempts: 3", "  records: data", "  headers: {X-A: b}\n  records: data", "revision: 1", "revision: 2").Replace(rigFile), "2 3", 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, tc.from, many(2), "broken", many(3))
+			_, err := r.extract()
+			wantKind(t, err, etl.SourceMalformed)
+			r.swap(tc.to)
+			r.asked, r.pages[1], r.execution = nil, many(1), "successor"
+			p, err := r.extract()
+			must(t, err)
+			m, err := snapshot.ReadManifest(t.Context(), r.raw, r.batch, p.Extraction)
+			must(t, err)
+			if got := strings.Join(r.asked, " "); got != tc.asked || p.Extraction != tc.extraction || m.Pages != 3 || m.Records != 6 {
+				t.Errorf("asked %s, want %s; %+v; %+v", got, tc.asked, p, m)
+			}
+			if said := strings.Contains(r.lines.String(), "source.query"); said != (tc.extraction == 2) {
+				t.Errorf("log %q", r.lines.String())
+			}
+		})
 	}
 }
 

@@ -321,7 +321,7 @@ func landOne(t *testing.T, l *landing) {
 	}
 	w := snapshot.NewPartWriter(l.batch, 1, 1)
 	err = w.Add([]byte(`{"data":[{"order_id":"o-3"}],"meta":{"pages":5}}`), snapshot.Page{
-		Records: 1, Status: 200, Request: "third", Before: f.Pages[1].After, After: []byte(`{"page":3,"number":4}`),
+		Records: 1, Status: 200, Request: fingerprint("http://api.example.com/v1/orders?page=3"), Before: f.Pages[1].After, After: []byte(`{"page":3,"number":4}`),
 	})
 	if err != nil {
 		t.Fatal(err)
