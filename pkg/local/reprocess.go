@@ -33,8 +33,9 @@ type Selection struct {
 // set.
 func (h *Home) Select(ctx context.Context, named []etl.Batch, quarantined bool, reason string) (Selection, error) {
 	var out Selection
-	among, err := named, error(nil)
+	among := named
 	if len(named) == 0 {
+		var err error
 		if among, err = h.all(ctx); err != nil {
 			return out, err
 		}
