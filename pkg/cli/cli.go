@@ -33,6 +33,8 @@ type Operator interface {
 	Redrive(ctx context.Context, b etl.Batch) (ledger.Report, error)
 	// Show reads all that is known of a batch; an error of kind Usage if that is nothing.
 	Show(ctx context.Context, b etl.Batch) (ledger.View, error)
+	// Absent lists the declared fields that were in none of the batch's records.
+	Absent(ctx context.Context, v ledger.View) ([]string, error)
 	// Select chooses the batches of a reprocess, among those named or all of the pipeline: those that were at the gate, or
 	// those with quarantined records, for a reason.
 	Select(ctx context.Context, named []etl.Batch, quarantined bool, reason string) (local.Selection, error)
@@ -262,7 +264,8 @@ func (c *command) with(ctx context.Context, pipeline string, do func(Operator) (
 	if err != nil {
 		return err
 	}
-	if err := c.report(r); err != nil {
+	said, err := c.remarks(ctx, op, r)
+	if err := errors.Join(c.report(r, said...), err); err != nil {
 		return err
 	}
 	if r.Failure != nil {
@@ -271,11 +274,28 @@ func (c *command) with(ctx context.Context, pipeline string, do func(Operator) (
 	return nil
 }
 
-func (c *command) report(r ledger.Report) error {
+func (c *command) report(r ledger.Report, remarks ...string) error {
 	if c.json {
 		return c.printJSON(r)
 	}
-	return printReport(c.Stdout, r)
+	return printReport(c.Stdout, r, remarks...)
+}
+
+// remarks reads what there is to say of a batch that a run has completed.
+func (c *command) remarks(ctx context.Context, op Operator, r ledger.Report) ([]string, error) {
+	if c.json || r.State != ledger.StateCompleted || r.Already || r.Failure != nil {
+		return nil, nil
+	}
+	b, err := etl.ParseBatch(r.BatchID)
+	if err != nil {
+		return nil, err
+	}
+	v, err := op.Show(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	absent, err := op.Absent(ctx, v)
+	return remarks(v, absent), err
 }
 
 func (c *command) show(ctx context.Context, args []string) (err error) {

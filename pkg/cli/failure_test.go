@@ -300,6 +300,7 @@ func TestRedrive(t *testing.T) {
 		url, calls := answers(t, 200, "application/json", `{"data":[{"id":1}]}`)
 		h := newHome(t)
 		r := h.run(0, h.file("shop.yaml", fmt.Sprintf(shop, "")), "--slot", slot, "--source", url)
+		r.Already = true
 		if again := h.report(0, "redrive", r.BatchID); again != r || calls.Load() != 1 {
 			t.Errorf("redriving a completed batch: %+v, %d calls", again, calls.Load())
 		}

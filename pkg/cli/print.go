@@ -13,14 +13,20 @@ import (
 	"github.com/onceload/onceload/pkg/ledger"
 )
 
-// printReport prints a run's end for people.
-func printReport(w io.Writer, r ledger.Report) error {
+// printReport prints a run's end for people, and remarks on it, a line each.
+func printReport(w io.Writer, r ledger.Report, remarks ...string) error {
 	var b strings.Builder
 	state := string(r.State)
 	if state == "" {
 		state = "never claimed"
 	}
+	if r.Already {
+		state += "  was complete already: nothing was done"
+	}
 	fmt.Fprintf(&b, "%s  %s\n", r.BatchID, state)
+	if r.Note != "" {
+		fmt.Fprintf(&b, "  → %s\n", r.Note)
+	}
 	if r.Failure != nil {
 		f := r.Failure
 		at := ""
@@ -35,7 +41,58 @@ func printReport(w io.Writer, r ledger.Report) error {
 	if r.Retries > 0 {
 		fmt.Fprintf(&b, "  %s made again, %.1f s waited\n", some(int64(r.Retries), "request"), float64(r.WaitedMS)/1000)
 	}
+	for _, remark := range remarks {
+		b.WriteString("  " + remark + "\n")
+	}
 	return printed(io.WriteString(w, b.String()))
+}
+
+// topReasons is how many reasons for quarantine a report names; show names all.
+const topReasons = 5
+
+// remarks says what a completed batch has that its counts do not tell: why records were quarantined, and which columns no
+// record has anything for.
+func remarks(v ledger.View, absent []string) []string {
+	var out []string
+	if rs := reasons(v.Transforms); len(rs) > 0 {
+		var texts []string
+		for _, r := range rs[:min(len(rs), topReasons)] {
+			texts = append(texts, reason(r))
+		}
+		if n := len(rs) - len(texts); n > 0 {
+			texts = append(texts, fmt.Sprintf("and %d more: onceload show %s", n, v.Batch.ID))
+		}
+		out = append(out, "quarantined for: "+strings.Join(texts, ", "))
+	}
+	if len(absent) > 0 {
+		out = append(out, fmt.Sprintf("in none of the records: %s (if it should be there, look at from in the contract)", strings.Join(absent, ", ")))
+	}
+	return out
+}
+
+// reasons sums the parts' reasons up, the most frequent first.
+func reasons(parts []ledger.TransformRecord) []ledger.ReasonCount {
+	counts := map[ledger.ReasonCount]int64{}
+	var order []ledger.ReasonCount
+	for _, p := range parts {
+		for _, r := range p.Reasons {
+			key := ledger.ReasonCount{Field: r.Field, Code: r.Code}
+			if counts[key] == 0 {
+				order = append(order, key)
+			}
+			counts[key] += r.Count
+		}
+	}
+	for i := range order {
+		order[i].Count = counts[ledger.ReasonCount{Field: order[i].Field, Code: order[i].Code}]
+	}
+	slices.SortStableFunc(order, func(a, b ledger.ReasonCount) int { return cmp.Compare(b.Count, a.Count) })
+	return order
+}
+
+// reason is one of them; of the record as a whole it has no field.
+func reason(r ledger.ReasonCount) string {
+	return strings.TrimSpace(r.Field+" "+r.Code) + " ×" + number(r.Count)
 }
 
 func writeCounts(b *strings.Builder, c etl.Counts) {
@@ -78,20 +135,8 @@ func printView(w io.Writer, v ledger.View) error {
 		return fmt.Errorf("print: %w", err)
 	}
 	writeCounts(&s, b.Report().Counts)
-	reasons := map[ledger.ReasonCount]int64{}
-	var order []ledger.ReasonCount
-	for _, p := range v.Transforms {
-		for _, r := range p.Reasons {
-			key := ledger.ReasonCount{Field: r.Field, Code: r.Code}
-			if reasons[key] == 0 {
-				order = append(order, key)
-			}
-			reasons[key] += r.Count
-		}
-	}
-	slices.SortStableFunc(order, func(a, b ledger.ReasonCount) int { return cmp.Compare(reasons[b], reasons[a]) })
-	for _, r := range order {
-		fmt.Fprintf(&s, "  quarantined: %s %s ×%s\n", r.Field, r.Code, number(reasons[r]))
+	for _, r := range reasons(v.Transforms) {
+		fmt.Fprintf(&s, "  quarantined: %s\n", reason(r))
 	}
 	conflicts := int64(0)
 	for _, l := range v.Loads {

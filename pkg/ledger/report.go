@@ -15,6 +15,9 @@ type Report struct {
 	Counts   etl.Counts     `json:"counts"`
 	Retries  int            `json:"retries"`   // requests to the source made again
 	WaitedMS int64          `json:"waited_ms"` // before them
+
+	Already bool   `json:"already_complete,omitempty"` // the batch was COMPLETED before: nothing was done, the rest tells of then
+	Note    string `json:"note,omitempty"`             // what an operator may want to do
 }
 
 // ReportFailure says why a run did not complete its batch.

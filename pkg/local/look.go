@@ -2,12 +2,17 @@ package local
 
 import (
 	"bufio"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/onceload/onceload/pkg/contract"
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/store"
@@ -87,4 +92,57 @@ func (h *Home) Rows(ctx context.Context, table string, n int) (rows []store.Item
 		rows = append(rows, it)
 	}
 	return rows, total, found.Err()
+}
+
+// Absent lists the declared fields, by their path in a record, that were in none of the batch's records under the contract
+// that was looked at last. Such a column is empty in all rows, most likely for a misspelt from. Deletions, and records that
+// are no object, are not asked.
+func (h *Home) Absent(ctx context.Context, v ledger.View) ([]string, error) {
+	b, err := etl.ParseBatch(v.Batch.ID)
+	bind := cmp.Or(v.Batch.Binding, v.Batch.Tried)
+	if err != nil || bind == nil {
+		return nil, err
+	}
+	// The records of the parts say of which fields it may be true, mostly of none: then no object is read.
+	absent := map[string]bool{}
+	for _, t := range v.Transforms {
+		for _, d := range t.Drift {
+			if d.Missing > 0 && d.New+d.Null+d.Retyped == 0 {
+				absent[d.Path] = true
+			}
+		}
+	}
+	seen := false
+	for _, t := range v.Transforms {
+		if len(absent) == 0 {
+			break
+		}
+		d, err := h.drift(ctx, etl.StageKey(etl.Drift, b, *bind, t.Part))
+		if err != nil {
+			return nil, err
+		}
+		seen = seen || d.Records > 0
+		for _, f := range d.Fields {
+			if f.Missing < d.Records {
+				delete(absent, f.Path)
+			}
+		}
+	}
+	if !seen {
+		return nil, nil
+	}
+	return slices.Sorted(maps.Keys(absent)), nil
+}
+
+// drift reads what Transform found of a part.
+func (h *Home) drift(ctx context.Context, key string) (d contract.Drift, err error) {
+	obj, err := h.stage.Get(ctx, key)
+	if err != nil {
+		return d, fmt.Errorf("read %s: %w", key, err)
+	}
+	defer func() { err = errors.Join(err, obj.Close()) }()
+	if err := json.NewDecoder(obj).Decode(&d); err != nil {
+		return d, etl.Errorf(etl.RecordsLost, "read %s: %w", key, err)
+	}
+	return d, nil
 }

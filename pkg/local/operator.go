@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/onceload/onceload/pkg/asl"
+	"github.com/onceload/onceload/pkg/contract"
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/pipeline"
@@ -67,7 +68,48 @@ func (h *Home) run(ctx context.Context, from origin, req etl.Request) (report le
 	if err != nil {
 		return report, err
 	}
-	return h.report(ctx, b, id, "", res)
+	if report, err = h.report(ctx, b, id, "", res); err == nil && report.Already {
+		report.Note, err = h.outdated(ctx, b, p)
+	}
+	return report, err
+}
+
+// outdated says how the contract of a file differs from the one that a completed batch is loaded under, "" if it does not.
+func (h *Home) outdated(ctx context.Context, b etl.Batch, p *pipeline.Pipeline) (string, error) {
+	cur, err := h.ledger.Get(ctx, b)
+	if err != nil || cur.Binding == nil {
+		return "", err
+	}
+	k, err := contract.Compile(p.Contract, p.Target)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", p.File, err)
+	}
+	was, now := cur.Binding.Revision, k.Revision()
+	switch {
+	case was == now && cur.Binding.Contract == k.Short():
+		return "", nil
+	case now.Contract == was.Contract && cur.Binding.Contract != k.Short():
+		return fmt.Sprintf("the contract has changed since, under the same revision: raise contract.revision to %d, then onceload reprocess %s", was.Contract+1, b), nil
+	case now.Contract < was.Contract || now.Contract == was.Contract && now.Engine < was.Engine:
+		return fmt.Sprintf("it is loaded under revision %s, newer than the file's %s", was, now), nil
+	}
+	return fmt.Sprintf("it is loaded under revision %s, the file has %s: onceload reprocess %s loads it under that", was, now, b), nil
+}
+
+// complete reports a batch that was COMPLETED before its redrive.
+func (h *Home) complete(ctx context.Context, b etl.Batch, cur ledger.Batch) (ledger.Report, error) {
+	r := cur.Report()
+	r.Already = true
+	from, known, err := h.history.origin(ctx, cur.Owner)
+	if err != nil || !known {
+		return r, err
+	}
+	p, err := find(from)
+	if err != nil {
+		return r, nil //nolint:nilerr // nothing is done with the file: one that is gone or faulty is no failure of the batch
+	}
+	r.Note, err = h.outdated(ctx, b, p)
+	return r, err
 }
 
 // absolute makes a path that outlives the working directory.
@@ -110,7 +152,7 @@ func (h *Home) report(ctx context.Context, b etl.Batch, id, earlier string, res 
 		case out.Extract.Status == etl.StatusBusy:
 			r = busy(b, r)
 		default:
-			r.State, r.Failure = ledger.StateCompleted, nil
+			r.State, r.Failure, r.Already = ledger.StateCompleted, nil, true
 		}
 	case asl.Aborted:
 		r.Failure = failure(etl.Interrupted, batch.Stage, fmt.Sprintf("interrupted in %s; nothing is lost, what was done before is kept", res.State))
@@ -161,7 +203,7 @@ func (h *Home) Redrive(ctx context.Context, b etl.Batch) (report ledger.Report, 
 	id := v.Batch.Owner
 	release, err := h.locks.hold(id)
 	if err != nil && v.Batch.State == ledger.StateCompleted {
-		return v.Batch.Report(), nil
+		return h.complete(ctx, b, v.Batch)
 	}
 	if err != nil {
 		return report, err
@@ -172,7 +214,7 @@ func (h *Home) Redrive(ctx context.Context, b etl.Batch) (report ledger.Report, 
 		return report, err
 	}
 	if v.Batch.State == ledger.StateCompleted {
-		return v.Batch.Report(), nil
+		return h.complete(ctx, b, v.Batch)
 	}
 	if v.Batch.Owner != id {
 		return report, etl.Errorf(etl.Busy, "execution %s took %s over just now", v.Batch.Owner, b)

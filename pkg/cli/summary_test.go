@@ -1,0 +1,77 @@
+package cli_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// says fails unless a command ends with the code and prints every text.
+func (h *home) says(code int, args []string, texts ...string) output {
+	h.t.Helper()
+	out := h.exec(append(args, "--home", h.dir)...)
+	if out.code != code {
+		h.t.Fatalf("onceload %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), out.code, code, out.stdout, out.stderr)
+	}
+	for _, text := range texts {
+		if !strings.Contains(out.stdout+out.stderr, text) {
+			h.t.Errorf("onceload %s does not say %q:\n%s%s", strings.Join(args, " "), text, out.stdout, out.stderr)
+		}
+	}
+	return out
+}
+
+// TestSummary: a run says why records were quarantined, and which fields no record has. R9, B12
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	url, _ := answers(t, 200, "application/json", `{"data":[{"id":1,"op":"D"},{"id":2,"customer":{"name":"x"},"valor":"1"},{"id":3},{"id":4,"note":null},"oops",{"id":"x"},{"id":"y"}]}`)
+	h := newHome(t)
+	text := strings.Replace(fmt.Sprintf(shop, "quarantine: {max_ratio: 0.9}"), "    valor: {type: decimal}",
+		"    valor: {type: decimal}\n    note: {type: string}\n    name: {type: string, from: customer.nmae}\n  delete: {from: op, equals: D}", 1)
+	file := h.file("shop.yaml", text)
+	out := h.says(0, []string{"run", file, "--slot", slot, "--source", url}, "quarantined for: id ", " ×2, record_type ×1\n", "in none of the records: customer.nmae (if")
+	if strings.Contains(out.stdout, "was complete already") {
+		t.Errorf("a fresh run says %s", out.stdout)
+	}
+	h = newHome(t)
+	file = h.file("shop.yaml", strings.Replace(text, "customer.nmae", "customer.name", 1))
+	out = h.says(0, []string{"run", file, "--slot", slot, "--source", url})
+	if strings.Contains(out.stdout, "in none of") {
+		t.Errorf("all fields are there, and it says %s", out.stdout)
+	}
+}
+
+// TestCompleteAlready: what is done already is told apart from a fresh run, with what to do if its contract has changed
+// meanwhile. R20
+func TestCompleteAlready(t *testing.T) {
+	t.Parallel()
+	url, _ := answers(t, 200, "application/json", `{"data":[{"id":1}]}`)
+	h := newHome(t)
+	text := fmt.Sprintf(shop, "")
+	file := h.file("shop.yaml", text)
+	run := []string{"run", file, "--slot", slot, "--source", url}
+	redrive := []string{"redrive", "shop/20260105T100000Z"}
+	if out := h.says(0, run); strings.Contains(out.stdout, "already") {
+		t.Errorf("a fresh run says %s", out.stdout)
+	}
+	for name, c := range map[string]struct {
+		text  string
+		note  string
+		lacks string
+	}{
+		"the same":      {text, "COMPLETED  was complete already: nothing was done", "→"},
+		"another":       {strings.Replace(text, "type: decimal", "type: string", 1), "raise contract.revision to 2, then onceload reprocess shop/20260105T100000Z", "fresh"},
+		"under another": {strings.Replace(text, "  key:", "  revision: 2\n  key:", 1), "the file has 2.1: onceload reprocess shop/20260105T100000Z", "fresh"},
+	} {
+		h.file("shop.yaml", c.text)
+		for _, args := range [][]string{run, redrive} {
+			out := h.says(0, args, "was complete already", c.note)
+			if strings.Contains(out.stdout, c.lacks) {
+				t.Errorf("%s: %s", name, out.stdout)
+			}
+			if r := h.report(0, args...); !r.Already || (r.Note == "") != (name == "the same") {
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
+	}
+}
