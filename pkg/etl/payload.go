@@ -122,8 +122,8 @@ type Progress struct {
 	Idle       int     `json:"idle"`                 // calls in a row that landed nothing
 	Calls      int     `json:"calls"`                // of this execution so far
 	Restarts   int     `json:"restarts"`             // extractions given up because their cursor expired
-	Retries    int     `json:"retries"`              // of this execution so far
-	WaitedMS   int64   `json:"waited_ms"`            // of this execution so far, inline and in Wait states
+	Retries    int     `json:"retries"`              // of this batch since it was opened
+	WaitedMS   int64   `json:"waited_ms"`            // likewise, inline and in Wait states
 	WaitBegan  string  `json:"wait_began,omitempty"` // when the first wait for this request began, RFC 3339 UTC
 }
 

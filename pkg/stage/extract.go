@@ -78,6 +78,8 @@ func (s *Extract) Run(ctx context.Context, in etl.ExtractInput) (etl.Progress, e
 		out.Attempts, out.Idle, out.Restarts, out.WaitBegan = 0, 0, 0, ""
 	}
 	out.Fence, out.Extraction = claim.Owner.Fence, claim.Batch.Extraction
+	// A call that failed returned no progress: what it counted stands in the batch item alone.
+	out.Retries, out.WaitedMS = max(out.Retries, claim.Batch.Retries), max(out.WaitedMS, claim.Batch.WaitedMS)
 	if claim.Batch.Reload {
 		// The bound objects are loaded as they are: nothing to extract or transform.
 		out.Status = etl.StatusLanded

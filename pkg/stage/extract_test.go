@@ -226,6 +226,26 @@ func TestIgnoredParameter(t *testing.T) {
 	}
 }
 
+// TestRetriesAddUp: what a call that failed has counted is not lost on the next one, redriven or by another execution, and
+// nothing is counted twice. R8
+func TestRetriesAddUp(t *testing.T) {
+	r := newRig(t, rigFile, "broken")
+	in := etl.ExtractInput{Execution: r.execution, Request: r.request()}
+	for try := 1; try <= 3; try++ {
+		_, err := r.Extract.Run(t.Context(), in)
+		wantKind(t, err, etl.SourceMalformed)
+		if b, err := r.ledger.Get(t.Context(), r.batch); err != nil || b.Retries != try || b.WaitedMS != int64(try)*750 {
+			t.Errorf("try %d: %d retries, %d ms waited, %v", try, b.Retries, b.WaitedMS, err)
+		}
+		must(t, r.ledger.RecordFailure(t.Context(), r.batch.String(), &r.batch, r.execution, ledger.FailureInfo{ID: fmt.Sprint(try)}))
+	}
+	in.Execution, r.pages = "successor", []string{many(1)}
+	p, err := r.Extract.Run(t.Context(), in)
+	if must(t, err); p.Retries != 3 || p.WaitedMS != 2250 {
+		t.Errorf("%+v", p)
+	}
+}
+
 var wider = strings.Replace(rigFile, "every: 1h", "every: 1h\nlookback: 1h", 1)
 
 // TestWindowChanged: an open batch keeps the window that it landed pages under, whoever goes on with it. R13
