@@ -30,6 +30,8 @@ const (
 	maxCalls = 1500
 	// maxIdle bounds the calls in a row that land no page.
 	maxIdle = 10
+	// grace is how long an interrupted extraction may take to land the pages it holds.
+	grace = 5 * time.Second
 )
 
 // Extract claims the batch and lands the source's pages as parts of an extraction, closed by a manifest.
@@ -538,7 +540,10 @@ func (e *extraction) restart(ctx context.Context, cause error) error {
 
 // fail keeps what is worth keeping before the error goes up: landed pages, the refused body, the figures.
 func (e *extraction) fail(ctx context.Context, cause error) error {
-	if ctx.Err() != nil {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return e.interrupted(ctx, cause)
+	case ctx.Err() != nil:
 		return cause
 	}
 	var malformed *source.MalformedError
@@ -558,6 +563,21 @@ func (e *extraction) fail(ctx context.Context, cause error) error {
 	}
 	if err := e.checkpoint(ctx); err != nil {
 		return errors.Join(cause, err)
+	}
+	return cause
+}
+
+// interrupted lands the pages that were fetched before somebody interrupted, if that is soon done.
+func (e *extraction) interrupted(ctx context.Context, cause error) error {
+	if e.part == nil {
+		return cause
+	}
+	pages := e.part.Len()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	if _, err := e.land(ctx); err != nil {
+		e.Log.WarnContext(ctx, "interrupted: the last pages could not be landed, and are fetched again", slog.String("batch", e.owner.Batch.String()),
+			slog.Int("pages", pages), slog.Any("cause", err))
 	}
 	return cause
 }

@@ -1,6 +1,7 @@
 package stage_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -223,6 +224,41 @@ func TestIgnoredParameter(t *testing.T) {
 	must(t, err)
 	if m := r.manifest(); p.Status != etl.StatusLanded || m.Pages != 3 {
 		t.Errorf("%+v, %+v", p, m)
+	}
+}
+
+// TestInterruptedExtract: what was fetched before an interruption is landed, and not fetched again. R17
+func TestInterruptedExtract(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		r := newRig(t, largeParts, many(1), many(2), many(3))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r.onAsk = func(page string) {
+			if page == "3" {
+				cancel()
+			}
+		}
+		r.onCall = func(op, _ string) (bool, error) {
+			if down && op == "PutOnce" {
+				return false, errDown
+			}
+			return true, nil
+		}
+		_, err := r.Extract.Run(ctx, etl.ExtractInput{Execution: r.execution, Request: r.request()})
+		wantKind(t, err, etl.Interrupted)
+		if said := strings.Contains(r.lines.String(), "pages=2"); said != down {
+			t.Errorf("down %v: log %q", down, r.lines.String())
+		}
+		r.onAsk, r.onCall, r.asked = nil, nil, nil
+		b, err := r.ledger.Get(t.Context(), r.batch)
+		if must(t, err); !down && (b.Pages != 2 || b.Records != 3) {
+			t.Errorf("%+v", b)
+		}
+		_, err = r.extract()
+		must(t, err)
+		if got := strings.Join(r.asked, " "); got != map[bool]string{false: "3", true: "1 2 3"}[down] {
+			t.Errorf("down %v: asked %s", down, got)
+		}
 	}
 }
 

@@ -60,9 +60,10 @@ type rig struct {
 	now    time.Time
 	took   time.Duration // by each request
 	file   *pipeline.Pipeline
-	broken error    // of finding the file
-	pages  []string // records of each page
-	body   string   // answered instead, if set
+	broken error             // of finding the file
+	pages  []string          // records of each page
+	body   string            // answered instead, if set
+	onAsk  func(page string) // may be nil
 	asked  []string
 	onCall mem.Fault
 	cut    int // which of the next objects read from stage breaks off in its middle, for a reason of the store's; 0 = none
@@ -148,6 +149,12 @@ func (r *rig) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer r.mu.Unlock()
 	page := req.URL.Query().Get("page")
 	r.asked = append(r.asked, page)
+	if r.onAsk != nil {
+		r.onAsk(page)
+	}
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
 	body := r.body
 	if body == "" {
 		n, err := strconv.Atoi(page)
