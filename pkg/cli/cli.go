@@ -11,6 +11,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -91,6 +93,8 @@ type command struct {
 	on        string
 	json      bool
 	killAfter int64
+
+	batch string // that the command is about, where it is known
 }
 
 func (c *command) run(ctx context.Context) error {
@@ -198,7 +202,7 @@ func (c *command) exit(err error) int {
 		fmt.Fprintln(c.Stderr, err) // a fault a line, each with its place in front, as editors and people expect
 		return kind.Info().Exit
 	}
-	fmt.Fprintf(c.Stderr, "onceload: %s\n%s: %s\n", err, kind, kind.Info().Hint)
+	fmt.Fprintf(c.Stderr, "onceload: %s\n%s: %s\n", c.here(err.Error()), kind, c.advice(kind.Info().Hint, c.batch, ledger.StateFailed))
 	return kind.Info().Exit
 }
 
@@ -247,6 +251,7 @@ func (c *command) redrive(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	c.batch = b.String()
 	return c.with(ctx, "", func(op Operator) (ledger.Report, error) { return op.Redrive(ctx, b) })
 }
 
@@ -278,7 +283,51 @@ func (c *command) report(r ledger.Report, remarks ...string) error {
 	if c.json {
 		return c.printJSON(r)
 	}
+	if r.Failure != nil {
+		f := *r.Failure
+		f.Message, f.Hint = c.here(f.Message), c.advice(f.Hint, r.BatchID, r.State)
+		r.Failure = &f
+	}
 	return printReport(c.Stdout, r, remarks...)
+}
+
+// key is the key of an object, as messages name them.
+var key = regexp.MustCompile(`\b(raw|valid|quarantine)/pipeline=[A-Za-z0-9/_=.-]*[A-Za-z0-9/_=-]`)
+
+// here is a message with keys as the files that they are in this home.
+func (c *command) here(message string) string {
+	if c.on != "" {
+		return message
+	}
+	return key.ReplaceAllStringFunc(message, func(k string) string {
+		folder := "stage"
+		if strings.HasPrefix(k, "raw/") {
+			folder = "raw"
+		}
+		return filepath.Join(c.home, folder) + "/" + k
+	})
+}
+
+// advice is a kind's hint with the commands to type for a batch.
+func (c *command) advice(hint, batch string, state ledger.State) string {
+	home := ""
+	if c.home != c.flags.Lookup("home").DefValue {
+		home = " --home " + c.home
+	}
+	if c.on != "" {
+		home += " --on " + c.on
+	}
+	switch {
+	case batch == "":
+		return hint
+	case state == ledger.StateCompleted:
+		hint = strings.ReplaceAll(hint, ", then redrive", "")
+	case state == ledger.StateAbsent:
+		hint = strings.ReplaceAll(hint, "then redrive", "then run it again")
+	default:
+		hint = strings.ReplaceAll(hint, "then redrive", "then onceload redrive "+batch+home)
+	}
+	return strings.ReplaceAll(hint, "<batch>", batch+home)
 }
 
 // remarks reads what there is to say of a batch that a run has completed.
@@ -317,6 +366,10 @@ func (c *command) show(ctx context.Context, args []string) (err error) {
 	}
 	if c.json {
 		return c.printJSON(v)
+	}
+	for i := range v.Failures {
+		f := &v.Failures[i]
+		f.Message, f.Hint = c.here(f.Message), c.advice(f.Hint, v.Batch.ID, v.Batch.State)
 	}
 	return printView(c.Stdout, v)
 }

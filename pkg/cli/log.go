@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 )
 
 // logHandler prints warnings and errors for people: a line each, values as they are.
@@ -34,7 +35,12 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 
 // attr is one attribute on one line.
 func attr(a slog.Attr) string {
-	return "  " + a.Key + "=" + strings.ReplaceAll(a.Value.Resolve().String(), "\n", " ")
+	v := a.Value.Resolve()
+	text := v.String()
+	if v.Kind() == slog.KindTime {
+		text = v.Time().UTC().Format(time.RFC3339)
+	}
+	return "  " + a.Key + "=" + strings.ReplaceAll(text, "\n", " ")
 }
 
 // WithAttrs puts attributes into every line.

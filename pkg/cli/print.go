@@ -36,7 +36,7 @@ func printReport(w io.Writer, r ledger.Report, remarks ...string) error {
 		fmt.Fprintf(&b, "  %s%s: %s\n  → %s\n", f.Kind, at, f.Message, f.Hint)
 	}
 	if r.Failure == nil || r.Counts.Pages > 0 {
-		writeCounts(&b, r.Counts)
+		writeCounts(&b, r.Counts, r.State == ledger.StateCompleted)
 	}
 	if r.Retries > 0 {
 		fmt.Fprintf(&b, "  %s made again, %.1f s waited\n", some(int64(r.Retries), "request"), float64(r.WaitedMS)/1000)
@@ -57,7 +57,7 @@ func remarks(v ledger.View, absent []string) []string {
 	if rs := reasons(v.Transforms); len(rs) > 0 {
 		var texts []string
 		for _, r := range rs[:min(len(rs), topReasons)] {
-			texts = append(texts, reason(r))
+			texts = append(texts, reasonText(r))
 		}
 		if n := len(rs) - len(texts); n > 0 {
 			texts = append(texts, fmt.Sprintf("and %d more: onceload show %s", n, v.Batch.ID))
@@ -90,18 +90,22 @@ func reasons(parts []ledger.TransformRecord) []ledger.ReasonCount {
 	return order
 }
 
-// reason is one of them; of the record as a whole it has no field.
-func reason(r ledger.ReasonCount) string {
+// reasonText is one of them; of the record as a whole it has no field.
+func reasonText(r ledger.ReasonCount) string {
 	return strings.TrimSpace(r.Field+" "+r.Code) + " ×" + number(r.Count)
 }
 
-func writeCounts(b *strings.Builder, c etl.Counts) {
+// writeCounts prints the counts of a batch that is done, or has come as far as it has.
+func writeCounts(b *strings.Builder, c etl.Counts, done bool) {
 	fmt.Fprintf(b, "  %s, %s", some(c.Pages, "page"), some(c.Records, "record"))
 	if c.Valid+c.Quarantined != c.Records {
 		b.WriteString(" landed\n") // a batch that has not come to its gate
 		return
 	}
 	fmt.Fprintf(b, ": %s valid, %s quarantined\n", number(c.Valid), number(c.Quarantined))
+	if !done {
+		return // what has been written is counted at the end
+	}
 	fmt.Fprintf(b, "  written %s (%s new, %s updated), %s unchanged, %s stale, %s duplicate\n",
 		number(c.Written), number(c.New), number(c.Updated), number(c.Unchanged), number(c.Stale), number(c.Duplicate))
 }
@@ -118,7 +122,7 @@ func printView(w io.Writer, v ledger.View) error {
 	row("stage", "%s", b.Stage)
 	row("owner", "%s (fence %d)", b.Owner, b.Fence)
 	row("window", "%s", b.Window)
-	row("extraction", "%d: %s parts, %s pages, %s records, %s bytes", b.Extraction, number(int64(b.Parts)), number(b.Pages), number(b.Records), number(b.Bytes))
+	row("extraction", "%d: %s, %s, %s, %s", b.Extraction, some(int64(b.Parts), "part"), some(b.Pages, "page"), some(b.Records, "record"), some(b.Bytes, "byte"))
 	switch {
 	case b.Binding != nil:
 		row("bound to", "revision %s, contract %s", b.Binding.Revision, b.Binding.Contract)
@@ -134,9 +138,9 @@ func printView(w io.Writer, v ledger.View) error {
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	writeCounts(&s, b.Report().Counts)
+	writeCounts(&s, b.Report().Counts, b.State == ledger.StateCompleted)
 	for _, r := range reasons(v.Transforms) {
-		fmt.Fprintf(&s, "  quarantined: %s\n", reason(r))
+		fmt.Fprintf(&s, "  quarantined: %s\n", reasonText(r))
 	}
 	conflicts := int64(0)
 	for _, l := range v.Loads {

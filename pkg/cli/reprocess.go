@@ -146,7 +146,7 @@ func writeRehearsal(b *strings.Builder, r stage.Rehearsal) {
 	fmt.Fprintf(b, "%s  revision %s → %s\n", r.Batch, r.From, r.To)
 	fmt.Fprintf(b, "  %s of %s quarantined records would pass\n", number(r.Pass), number(r.Quarantined))
 	for _, reason := range r.Reasons {
-		fmt.Fprintf(b, "  still: %s %s ×%s\n", reason.Field, reason.Code, number(reason.Count))
+		fmt.Fprintf(b, "  still: %s\n", reasonText(reason))
 	}
 	if r.From == r.To {
 		b.WriteString("  the file has the revision that the batch is bound to: raise contract.revision, then reprocess\n")

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 )
@@ -74,4 +75,32 @@ func TestCompleteAlready(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestAdvice: what a failure says to do can be typed, and what it says to look at can be opened. R11
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	const id = "shop/20260105T100000Z"
+	h := newHome(t)
+	text := fmt.Sprintf(shop, "quarantine: {max_ratio: 0.01, min_rows: 1}")
+	file := h.file("shop.yaml", text)
+	run := func(body string) []string {
+		url, _ := answers(t, 200, "application/json", body)
+		return []string{"run", file, "--slot", slot, "--source", url}
+	}
+	then := "then onceload redrive " + id + " --home " + h.dir
+	malformed := h.says(1, run(`{"rows":[],"meta":{"n":1}}`), "no member data", "the members rows (array), meta;", "body kept as "+h.dir+"/raw/raw/pipeline=shop", then)
+	_, path, _ := strings.Cut(malformed.stdout, "body kept as ")
+	path, _, _ = strings.Cut(path, ")")
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	gate := h.says(3, run(`{"data":[{"id":1},{"id":"x"},"oops"]}`), "all in "+h.dir+"/stage/quarantine/pipeline=shop", then, "3 records: 1 valid, 2 quarantined")
+	if strings.Contains(gate.stdout, "written") {
+		t.Errorf("nothing is loaded yet, and it says %s", gate.stdout)
+	}
+	h.says(0, []string{"show", id}, "extraction  1: 1 part, 1 page, 3 records", then, "quarantined: record_type ×1")
+	h.file("shop.yaml", strings.Replace(text, "every: 1h", "every: 1h\nlookback: 1h", 1))
+	h.says(2, []string{"redrive", id}, "onceload: the extraction of "+id+" asks for", "onceload reprocess "+id+" --home "+h.dir+" --refetch")
+	h.says(2, run(`{"data":[]}`), "WindowChanged: the extraction of "+id+" asks for")
 }

@@ -49,7 +49,7 @@ type KindInfo struct {
 func Kinds() []KindInfo {
 	return []KindInfo{
 		{SourceUnavailable, true, 4, "The source could not be reached, timed out, or answered 408, 425 or 5xx on every attempt.", "Wait until the source is back, then redrive; pages that landed are kept."},
-		{SourceThrottled, true, 4, "The source kept answering 429, or asked for a wait longer than source.retry.max_wait.", "Lower source.budget.rate or raise source.retry.max_wait, then redrive."},
+		{SourceThrottled, true, 4, "The source kept answering 429, or asked for a wait longer than source.retry.max_wait.", "Where the message names a time, wait for it or raise source.retry.max_wait; else lower source.budget.rate; then redrive."},
 		{SourceRejected, false, 1, "The source refused the request (a 4xx, bad credentials, or a redirect to a host that is not allowed).", "Fix the URL, query or secret the message names, then redrive."},
 		{SourceMalformed, false, 1, "The source answered 200 with something that is not the declared JSON on every attempt.", "Look at the kept body under _rejected/; fix source.records or talk to the provider, then redrive."},
 		{SourceLoops, false, 1, "Paging came back to a request already made without a new record, gave one page of two records or more twice in a row, or passed its limit of pages.", "Check source.paginate against the provider's documentation, the names of its parameters above all, then redrive."},

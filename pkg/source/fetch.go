@@ -122,8 +122,8 @@ func (c *Client) postpone(r Request, wait time.Duration, why error, shared bool)
 		began = now
 	}
 	if total := until.Sub(began); total > c.src.Retry.MaxWait {
-		return etl.Errorf(etl.SourceThrottled, "a wait of %s, %s since the first one, passes source.retry.max_wait of %s: %w",
-			wait.Round(time.Millisecond), total.Round(time.Second), c.src.Retry.MaxWait, why)
+		return etl.Errorf(etl.SourceThrottled, "the next attempt is due at %s, %s after the first wait began, and that passes source.retry.max_wait of %s: redrive then, or raise source.retry.max_wait: %w",
+			etl.FormatTime(until.Truncate(time.Second)), total.Round(time.Second), c.src.Retry.MaxWait, why)
 	}
 	return &Wait{Until: until, Reason: why.Error(), Shared: shared}
 }
@@ -357,9 +357,38 @@ func (c *Client) malformed(k call, resp *http.Response, body []byte, why error) 
 	case start[0] == '<':
 		why = errors.New("HTML or XML instead of JSON")
 	}
+	if known && text.Code == page.CodeMissing {
+		why = fmt.Errorf("%w; %s", why, c.scrub([]byte(c.members(body))))
+	}
 	err := etl.Errorf(etl.SourceMalformed, "%s: %w", k.endpoint(), &MalformedError{
 		Body: c.scrub(body), Status: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Err: why})
 	return &fault{err: err, transient: !known || text.Code != page.CodeCharset, status: resp.StatusCode}
+}
+
+// maxMembers bounds the members that a message names.
+const maxMembers = 10
+
+// members names what a document has on the way to where its records should be.
+func (c *Client) members(body []byte) string {
+	f := page.NewFields([]page.Path{c.layout.Path})
+	var names []string
+	_, err := f.Scan(body, make([]page.Value, 1), func(e page.Extra) {
+		if len(names) == maxMembers {
+			names = append(names, "…")
+		}
+		if e.ID < 0 || len(names) > maxMembers {
+			return
+		}
+		name := string(excerpt([]byte(f.ExtraPath(e.ID).String())))
+		if e.Value.Kind == page.Array {
+			name += " (array)"
+		}
+		names = append(names, name)
+	})
+	if err != nil || len(names) == 0 {
+		return "there are no members"
+	}
+	return "there are the members " + strings.Join(names, ", ")
 }
 
 // excerpt is how a body begins, for a message.

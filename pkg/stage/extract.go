@@ -117,6 +117,10 @@ func (s *Extract) claim(ctx context.Context, in etl.ExtractInput, p *pipeline.Pi
 			c, err = s.Ledger.Claim(ctx, req)
 		}
 	}
+	var changed *etl.Error
+	if errors.As(err, &changed) && changed.Kind == etl.WindowChanged {
+		err = changed // it names the batch: who wanted to claim it does not matter
+	}
 	if err == nil && c.Resumed && !req.Reprocess {
 		err = c.Batch.Keeps(req.Window)
 	}
