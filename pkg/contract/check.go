@@ -71,6 +71,7 @@ type Checker struct {
 	extraOut   []byte // rendered undeclared members
 	extras     []member
 	names      []byte     // of them
+	large      bool       // they would make more than any item holds
 	mapKey     page.Value // the record's @key
 
 	keyText  []byte   // canonical texts of the key parts
@@ -136,7 +137,8 @@ func (k *Checker) reset() {
 	k.reasons, k.extraReasons = k.reasons[:0], k.extraReasons[:0]
 	k.extraOut, k.extras, k.names = k.extraOut[:0], k.extras[:0], k.names[:0]
 	k.keyText, k.version = k.keyText[:0], k.version[:0]
-	k.drift.pending = k.drift.pending[:0]
+	k.drift.pending, k.drift.pendingBeyond = k.drift.pending[:0], 0
+	k.large = false
 }
 
 // decide decides a record whose values have been looked up.
@@ -157,7 +159,11 @@ func (k *Checker) decide(rec page.Record, dup string, fault error, at Place) Res
 		}
 		k.columns(deleted)
 		k.reasons = append(k.reasons, k.extraReasons...)
-		if len(k.reasons) == 0 {
+		switch {
+		case len(k.reasons) > 0:
+		case k.large || len(k.out) > maxLine:
+			k.fail("", tooLarge())
+		default:
 			k.finish()
 		}
 	}
@@ -168,8 +174,13 @@ func (k *Checker) decide(rec page.Record, dup string, fault error, at Place) Res
 	return Result{Place: at, Line: k.line, Key: k.pk, Version: k.version}
 }
 
-// fail keeps a reason.
+// fail keeps a reason, once: a list can be at fault in each of its elements.
 func (k *Checker) fail(field string, f fault) {
+	for i := len(k.reasons) - 1; i >= 0 && k.reasons[i].Field == field; i-- {
+		if k.reasons[i].Code == f.code {
+			return
+		}
+	}
 	k.reasons = append(k.reasons, Reason{Field: field, Code: f.code, Message: f.message})
 }
 
@@ -200,6 +211,8 @@ func (k *Checker) unreadable(err error) {
 		k.fail("", fault{CodeBadText, "want UTF-8"})
 	case errors.As(err, &bad) && bad.Code == page.CodeDepth:
 		k.fail("", fault{CodeTooDeep, bad.Msg})
+	case errors.As(err, &bad) && bad.Code == page.CodeMembers:
+		k.fail("", fault{CodeTooManyMembers, bad.Msg})
 	default:
 		k.fail("", fault{CodeSyntax, err.Error()})
 	}
@@ -240,13 +253,22 @@ func (k *Checker) deleted(rec page.Record) bool {
 
 // undeclared takes a member that the contract does not declare.
 func (k *Checker) undeclared(e page.Extra) {
-	k.drift.pending = append(k.drift.pending, met{e.ID, e.Value.Kind})
+	if e.ID < 0 {
+		k.drift.pendingBeyond++
+	} else {
+		k.drift.pending = append(k.drift.pending, met{e.ID, e.Value.Kind})
+	}
 	if !e.Top || k.c.decl.Extra == extraDrop {
 		return
 	}
 	name, raw := e.Name, e.Value.Raw
 	fail := func(f fault) {
-		k.extraReasons = append(k.extraReasons, Reason{Field: shortName(name), Code: f.code, Message: f.message})
+		switch n := len(k.extraReasons); {
+		case n < maxExtraReasons:
+			k.extraReasons = append(k.extraReasons, Reason{Field: shortName(name), Code: f.code, Message: f.message})
+		case n == maxExtraReasons:
+			k.extraReasons = append(k.extraReasons, Reason{Field: "…", Code: f.code, Message: "and more undeclared members"})
+		}
 	}
 	if k.c.decl.Extra == extraQuarantine {
 		fail(fault{CodeExtra, "the contract does not declare this member"})
@@ -260,10 +282,17 @@ func (k *Checker) undeclared(e page.Extra) {
 		return
 	}
 	start, mark := len(k.extraOut), len(k.names)
+	if k.large {
+		return
+	}
 	k.extraOut = append(appendQuoted(k.extraOut, name), ':')
 	var bad fault
 	if k.extraOut, bad = k.document(k.extraOut, raw); bad.code != "" {
 		k.extraOut = k.extraOut[:start]
+		if bad.code == CodeItemTooLarge { // the members together
+			k.large = true
+			return
+		}
 		fail(bad)
 		return
 	}
@@ -310,6 +339,17 @@ func (k *Checker) columns(deleted bool) {
 
 // maxShown bounds the bytes of an undeclared name in a reason, of which the ledger keeps some.
 const maxShown = 200
+
+// maxExtraReasons bounds the reasons that a record's undeclared members have; one more says that there are more.
+const maxExtraReasons = 1000
+
+// maxLine is more than the line of any item has: a byte of an item takes at most six, a control character's escape. What
+// is longer is not written out to its end.
+const maxLine = 6*store.MaxItemBytes + 4096
+
+func tooLarge() fault {
+	return fault{CodeItemTooLarge, "want at most 409,600 bytes by DynamoDB's size rules"}
+}
 
 // shortName is a name as reasons show it.
 func shortName(name []byte) string {
@@ -418,6 +458,10 @@ func (k *Checker) list(f *field, v *page.Value) {
 	k.out = append(k.out, '[')
 	for e := range elements(v.Raw) {
 		n++
+		if len(k.out) > maxLine {
+			k.fail(f.decl.Name, tooLarge())
+			return
+		}
 		text, bad := k.scalar(f, &e)
 		if bad.code != "" {
 			k.fail(f.decl.Name, bad)
@@ -507,11 +551,14 @@ func (k *Checker) scalar(f *field, v *page.Value) (text []byte, bad fault) {
 		return k.appendText(text), fault{}
 	case f.scalar == typeBoolean && v.Kind == page.Number:
 		n, _ := k.number(text)
-		if n.neg || len(n.digits) > 1 || n.exp > 1 {
+		switch one := n.exp == 1 && string(n.digits) == "1"; {
+		case n.neg || len(n.digits) > 1 || n.exp > 1:
 			return nil, fault{CodeBooleanSyntax, "want 0 or 1"}
+		case !one && len(n.digits) > 0:
+			return nil, notBoolean()
+		default:
+			return k.truth(one), fault{}
 		}
-		k.text = n.append(k.text)
-		return k.boolean(k.text)
 	case f.scalar == typeBoolean && v.Kind == page.String:
 		return k.boolean(text)
 	case f.scalar == typeDate && v.Kind == page.String:
@@ -618,11 +665,20 @@ func (k *Checker) number(lit []byte) (number, fault) {
 func (k *Checker) boolean(text []byte) ([]byte, fault) {
 	value, ok := parseBoolean(text)
 	if !ok {
-		return nil, fault{CodeBooleanSyntax, "want one of true false t f yes no y n on off 1 0"}
+		return nil, notBoolean()
 	}
+	return k.truth(value), fault{}
+}
+
+func notBoolean() fault {
+	return fault{CodeBooleanSyntax, "want one of true false t f yes no y n on off 1 0"}
+}
+
+// truth appends a boolean and returns its text.
+func (k *Checker) truth(value bool) []byte {
 	start := len(k.out)
 	k.out = strconv.AppendBool(k.out, value)
-	return k.out[start:], fault{}
+	return k.out[start:]
 }
 
 func (k *Checker) instant(f *field, text []byte) (time.Time, fault) {
@@ -708,7 +764,7 @@ func (k *Checker) finish() {
 
 	// An item is never twice as large as its line, so most need no counting.
 	if 2*len(k.line) > store.MaxItemBytes && itemSize(k.line) > store.MaxItemBytes {
-		k.fail("", fault{CodeItemTooLarge, "want at most 409,600 bytes by DynamoDB's size rules"})
+		k.fail("", tooLarge())
 	}
 }
 
@@ -724,7 +780,8 @@ func (k *Checker) join(dst []byte, fields []int) []byte {
 }
 
 // quarantine puts the quarantine line together. The raw text goes in exactly as it arrived: as JSON under `record` if it
-// is valid and on one line, else as a string under `record_text`, or under `record_base64` if it is not even UTF-8.
+// is valid and on one line, else as a string under `record_text`, or under `record_base64` if it is not even UTF-8; the
+// @key likewise under `key` or `key_base64`.
 func (k *Checker) quarantine(rec page.Record, at Place) []byte {
 	text := func(dst []byte, name, value string) []byte {
 		dst = append(append(dst, name...), ':')
@@ -733,12 +790,17 @@ func (k *Checker) quarantine(rec page.Record, at Place) []byte {
 	number := func(dst []byte, name string, n int) []byte {
 		return strconv.AppendInt(append(append(dst, name...), ':'), int64(n), 10)
 	}
-	b := text(append(k.line[:0], '{'), `"batch"`, k.from.Batch.String())
+	k.line = slices.Grow(k.line[:0], len(rec.Raw)+1024) // a large record is copied once
+	b := text(append(k.line, '{'), `"batch"`, k.from.Batch.String())
 	b = number(append(b, `,"place":{`...), `"part"`, at.Part)
 	b = number(append(b, ','), `"page"`, at.Page)
 	b = append(number(append(b, ','), `"index"`, at.Index), '}')
-	if rec.Key != "" {
+	switch {
+	case rec.Key != "" && utf8.ValidString(rec.Key):
 		b = text(append(b, ','), `"key"`, rec.Key)
+	case rec.Key != "":
+		b = append(b, `,"key_base64":"`...)
+		b = append(base64.StdEncoding.AppendEncode(b, []byte(rec.Key)), '"')
 	}
 	b = append(b, `,"reasons":[`...)
 	for i, r := range k.reasons {

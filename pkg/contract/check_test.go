@@ -9,7 +9,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -349,6 +351,10 @@ func TestMapKey(t *testing.T) {
 	decl := keyed(pipeline.Field{Type: "integer", From: "@key"})
 	decl.Extra, decl.Delete = "keep", &pipeline.Delete{From: "@key", Equals: "9"}
 	k := compile(t, decl, pipeline.Target{}).NewChecker()
+	half := k.Check(page.Record{Key: "\xed\xa0\x80", Raw: []byte(`{"v":1}`)}, contract.Place{}, origin())
+	if !bytes.Contains(half.Quarantine, []byte(`,"key_base64":"7aCA",`)) {
+		t.Errorf("half a surrogate pair as key: %s", half.Quarantine)
+	}
 	for key, want := range map[string]string{
 		"42": `{"b":2,"id":42,"v":1,"x":1}`, "": "id:key_empty", "a\"": "id:number_syntax", "9": `{"_deleted":true,"id":9,"v":1}`, "\xff": "id:bad_text",
 	} {
@@ -359,6 +365,68 @@ func TestMapKey(t *testing.T) {
 		if res.Quarantine != nil && !json.Valid(res.Quarantine) {
 			t.Errorf("%q: %s", key, res.Quarantine)
 		}
+	}
+}
+
+// TestAbsurdRecords: a record that is nothing but large is refused without being written out, and its reasons are few. R9
+func TestAbsurdRecords(t *testing.T) {
+	const n = 300_000
+	many := func(name func(i int) string, value string) string {
+		var b strings.Builder
+		b.WriteString(`{"id":"a","v":1`)
+		for i := range n {
+			b.WriteString(`,"` + name(i) + `":` + value)
+		}
+		return b.String() + "}"
+	}
+	names := many(func(i int) string { return "n" + strconv.Itoa(i) }, "1")
+	few := `{"id":"a","v":1,` + strings.Join(strings.SplitAfter(names, ",")[2:5000], "") + `"z":1}`
+	for _, tt := range []struct {
+		name, extra, typ, raw, want string
+		reasons, line               int // at most
+	}{
+		{"a list of bad elements", "", "list", `{"id":"a","v":1,"x":[` + strings.Repeat(`"",`, n) + `""]}`, "x:number_syntax", 1, 0},
+		{"a long list", "", "list", `{"id":"a","v":1,"x":[` + strings.Repeat(`12345678,`, n) + `1]}`, "x:item_too_large", 1, 0},
+		{"undeclared members", "drop", "", names, ":too_many_members", 1, 0},
+		{"undeclared members to quarantine", "quarantine", "", few, "", 1001, 200_000},
+		{"undeclared members to keep", "keep", "", names, ":too_many_members", 1, 0},
+		{"long undeclared members", "keep", "", strings.ReplaceAll(few, ":1,\"n", `:1,"`+strings.Repeat("x", 1000)+"n"), ":item_too_large", 1, 0},
+		{"a document", "", "document", `{"id":"a","v":1,"x":{"a":[` + strings.Repeat(`{"k":null},`, n) + `1]}}`, "x:item_too_large", 1, 0},
+		{"a text", "", "string", `{"id":"a","v":1,"x":"` + strings.Repeat("x", 10*n) + `"}`, ":item_too_large", 1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			decl := keyed(pipeline.Field{Type: "string"})
+			if tt.typ != "" {
+				f := pipeline.Field{Name: "x", Type: tt.typ}
+				if tt.typ == "list" {
+					f.Items = "integer"
+				}
+				decl.Fields = append(decl.Fields, f)
+			}
+			decl.Extra = tt.extra
+			k := compile(t, decl, pipeline.Target{}).NewChecker()
+			raw := []byte(tt.raw)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			res := k.Check(page.Record{Raw: raw}, contract.Place{}, origin())
+			runtime.ReadMemStats(&after)
+			if res.Line != nil || len(res.Reasons) > tt.reasons {
+				t.Fatalf("%d reasons, line of %d bytes", len(res.Reasons), len(res.Line))
+			}
+			if tt.want != "" && outcome(t, res) != tt.want {
+				t.Errorf("got %s, want %s", outcome(t, res), tt.want)
+			}
+			if tt.reasons > 1 && (len(res.Reasons) != tt.reasons || res.Reasons[tt.reasons-1].Field != "…") {
+				t.Errorf("%d reasons, the last of %q", len(res.Reasons), res.Reasons[len(res.Reasons)-1].Field)
+			}
+			if more := len(res.Quarantine) - len(raw); more > 1024+tt.line {
+				t.Errorf("the quarantine line has %d bytes beside the record", more)
+			}
+			// The quarantine line is a copy of the record; beside it the work is bounded.
+			if used := after.TotalAlloc - before.TotalAlloc; used > uint64(len(raw))*5/4+64<<20 {
+				t.Errorf("%d MiB allocated for a record of %d KiB", used>>20, len(raw)>>10)
+			}
+		})
 	}
 }
 

@@ -38,7 +38,8 @@
 //   - An undeclared member is one that no field's path begins with. `extra: keep` keeps it as a document, unless its name
 //     is a column's or begins with `_`.
 //   - A record that the delete rule marks is checked for key and version alone and stored with those columns.
-//   - A name longer than 200 bytes is cut in reasons; the raw record has it whole.
+//   - A name longer than 200 bytes is cut in reasons; the raw record has it whole. A list has each reason once, whatever the
+//     number of its elements at fault; undeclared members have at most 1,000 reasons, and one that says there are more.
 //
 // A Checker also counts how the records differ from what the contract declares: [Checker.Drift].
 package contract
@@ -80,6 +81,7 @@ const (
 	CodeKeyType            = "key_type"
 	CodeKeyTooLong         = "key_too_long"
 	CodeItemTooLarge       = "item_too_large"
+	CodeTooManyMembers     = "too_many_members"
 )
 
 // Code is a reason code's row in the table.
@@ -121,6 +123,7 @@ func Codes() []Code {
 		{CodeKeyEmpty, "A key part is absent, null or empty."},
 		{CodeKeyType, "A key part is of a JSON type its field cannot take."},
 		{CodeKeyTooLong, "The key is over 2,048 bytes (partition) or 1,024 bytes (sort)."},
-		{CodeItemTooLarge, "The item is over 409,600 bytes by DynamoDB's size rules."},
+		{CodeItemTooLarge, "The item, or a value alone, is over 409,600 bytes by DynamoDB's size rules."},
+		{CodeTooManyMembers, "The record has more than 65,536 members the contract does not declare, beside the first 1,000 that the part has."},
 	}
 }

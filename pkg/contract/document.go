@@ -103,8 +103,12 @@ func (k *Checker) refuse(code, message string) int {
 
 // node appends the value at i and returns the offset behind it, -1 if it is refused.
 func (k *Checker) node(dst, raw []byte, i, level int) ([]byte, int) {
-	if level > maxLevels {
+	switch {
+	case level > maxLevels:
 		return dst, k.refuse(CodeTooDeep, "want at most 32 levels")
+	case len(dst) > maxLine:
+		bad := tooLarge()
+		return dst, k.refuse(bad.code, bad.message)
 	}
 	switch raw[i] {
 	case '{':

@@ -45,6 +45,7 @@ type driftTally struct {
 	fields                   []tally // by field
 	extras                   []tally // by the numbers of page.Extra
 	pending                  []met   // undeclared members of the record under way
+	pendingBeyond            int64   // and those without a number
 }
 
 // tally counts the values of one member by their kind.
@@ -77,11 +78,8 @@ func (k *Checker) tally(at Place) {
 		}
 		d.fields[i].add(v.Kind, at)
 	}
+	d.beyond += d.pendingBeyond
 	for _, m := range d.pending {
-		if m.id < 0 {
-			d.beyond++
-			continue
-		}
 		for m.id >= len(d.extras) {
 			d.extras = append(d.extras, tally{})
 		}

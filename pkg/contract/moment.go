@@ -73,13 +73,34 @@ func (m moment) parse(text []byte) (time.Time, fault) {
 		return parseRFC3339(text, m.zone)
 	}
 	t, err := time.Parse(m.layout, string(text))
+	_, offset := t.Zone()
 	switch {
-	case err != nil:
+	case err != nil || max(offset, -offset) >= 24*60*60: // Go takes +24:60
 		return t, fault{CodeTimestampSyntax, "want a timestamp in the declared layout"}
+	case tooFine(text):
+		return t, fault{CodeTimestampPrecision, "want nothing finer than a nanosecond"}
 	case m.zoned:
 		return inRange(t.UTC())
 	}
 	return local(t, m.zone)
+}
+
+// tooFine reports whether a fraction in the text says more than nanoseconds: Go drops what is behind them.
+func tooFine(text []byte) bool {
+	for i, c := range text {
+		if c != '.' && c != ',' {
+			continue
+		}
+		for n, d := range text[i+1:] {
+			if d-'0' > 9 {
+				break
+			}
+			if n >= 9 && d != '0' {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // parseDate reads a date into the form of dateLayout.

@@ -209,6 +209,7 @@ func TestBoolean(t *testing.T) {
 		{"true", `true`, `true`}, {"false", `false`, `false`},
 		{"1", `1`, `true`}, {"0", `0`, `false`}, {"1.0", `1.0`, `true`}, {"-0", `-0`, `false`},
 		{"2", `2`, `boolean_syntax`}, {"-1", `-1`, `boolean_syntax`}, {"0.1", `0.1`, `boolean_syntax`}, {"10", `10`, `boolean_syntax`}, {"1e999999999", `1e999999999`, `boolean_syntax`},
+		{"1e-900000000", `1e-900000000`, `boolean_syntax`}, {"10e-1", `10e-1`, `true`}, {"0e900000000", `0e900000000`, `false`},
 		{"yes", `"Yes"`, `true`}, {"y", `"y"`, `true`}, {"on", `"ON"`, `true`}, {"t", `"t"`, `true`}, {"string 1", `"1"`, `true`}, {"string true", `"TRUE"`, `true`},
 		{"no", `"no"`, `false`}, {"n", `"N"`, `false`}, {"off", `"off"`, `false`}, {"f", `"F"`, `false`}, {"string 0", `"0"`, `false`},
 		{"long s", `"falſe"`, `boolean_syntax`}, {"empty", `""`, `boolean_syntax`}, {"other", `"verdad"`, `boolean_syntax`}, {"space", `" true"`, `boolean_syntax`},
@@ -264,6 +265,10 @@ func TestTimestamp(t *testing.T) {
 		{"behind it", `"2019-10-27T03:00:00"`, `"2019-10-27T02:00:00.000000000Z"`},
 	})
 	runValues(t, pipeline.Field{Type: "timestamp", Layout: "2006-01-02 15:04:05Z07:00"}, []valueCase{
+		{"zeros beyond nanoseconds", `"2019-04-09 16:38:44.1234567890000Z"`, `"2019-04-09T16:38:44.123456789Z"`},
+		{"finer than nanoseconds", `"2019-04-09 16:38:44.12345678999999Z"`, `timestamp_precision`},
+		{"finer, after a comma", `"2019-04-09 16:38:44,12345678999999Z"`, `timestamp_precision`},
+		{"offset of more than a day", `"2019-04-09 16:38:44+24:60"`, `timestamp_syntax`},
 		{"space by layout", `"2019-04-09 16:38:44Z"`, `"2019-04-09T16:38:44.000000000Z"`},
 		{"offset by layout", `"2019-04-09 16:38:44+02:00"`, `"2019-04-09T14:38:44.000000000Z"`},
 		{"RFC 3339 is another layout", `"2019-04-09T16:38:44Z"`, `timestamp_syntax`},

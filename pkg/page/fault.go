@@ -19,6 +19,7 @@ const (
 	CodeNotObject = "not_object"
 	CodeDuplicate = "duplicate" // a name of the records path stands twice: which records are meant is anyone's guess
 	CodeSurrogate = "surrogate" // a name holds half a surrogate pair
+	CodeMembers   = "members"   // a record has more undeclared members than MaxBeyond
 )
 
 // Fault says what is wrong with a text and where.

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -10,19 +11,24 @@ import (
 // MaxExtras is how many undeclared members a Fields tells apart by number.
 const MaxExtras = 1000
 
+// MaxBeyond bounds the undeclared members of one record that are not told apart: whatever a source makes up, what they cost
+// in memory is small.
+const MaxBeyond = 1 << 16
+
 // Fields looks up many paths in one pass over a record. It keeps buffers: not for concurrent use.
 type Fields struct {
-	scan  *scanner // of the pass under way
-	own   scanner  // for Scan
-	root  node
-	paths int
-	pass  uint64 // number of the record under way: marks what this one has seen
-	out   []Value
-	extra func(Extra)
-	dup   string
-	bad   int    // offset of a top-level name that holds half a surrogate pair; -1 = none
-	text  []byte // unescaped names
-	names nameSet
+	scan   *scanner // of the pass under way
+	own    scanner  // for Scan
+	root   node
+	paths  int
+	pass   uint64 // number of the record under way: marks what this one has seen
+	out    []Value
+	extra  func(Extra)
+	dup    string
+	bad    int    // offset of a top-level name that holds half a surrogate pair; -1 = none
+	beyond int    // undeclared members of the record that are not told apart
+	text   []byte // unescaped names
+	names  nameSet
 
 	extras []Path // of the undeclared members met so far, by their numbers
 }
@@ -128,7 +134,7 @@ func (n *node) find(name []byte, at int) *node {
 // Scan sets out[i] to the value of path i, [Missing] if there is none; out is as long as the paths. Of a name that stands
 // twice in one object the first counts, and dup is the path of the first such name among the top-level ones and those on
 // a path; "" if there is none. extra, if not nil, is called for every undeclared member, once for each name. The error is
-// a [*Fault]: of the text, or [CodeSurrogate] for a top-level name. out is of no use then.
+// a [*Fault]: of the text, [CodeSurrogate] for a top-level name, or [CodeMembers]. out is of no use then.
 func (f *Fields) Scan(raw []byte, out []Value, extra func(Extra)) (dup string, err error) {
 	f.own.data, f.own.depth = raw, 0
 	f.begin(&f.own, out, extra)
@@ -139,11 +145,10 @@ func (f *Fields) Scan(raw []byte, out []Value, extra func(Extra)) (dup string, e
 	if i >= 0 {
 		i = f.own.end(i)
 	}
-	switch {
-	case i < 0:
+	if i < 0 {
 		err = f.own.err()
-	case f.bad >= 0:
-		err = surrogate(raw, f.bad)
+	} else if fault := f.fault(raw); fault != nil {
+		err = fault
 	}
 	f.finish()
 	f.own.data = nil // the buffers stay, the record may go
@@ -157,14 +162,21 @@ func (f *Fields) ExtraPath(id int) Path { return f.extras[id] }
 func (f *Fields) begin(s *scanner, out []Value, extra func(Extra)) {
 	clear(out[:f.paths])
 	f.pass++
-	f.scan, f.out, f.extra, f.dup, f.bad, f.text = s, out, extra, "", -1, f.text[:0]
+	f.scan, f.out, f.extra, f.dup, f.bad, f.beyond, f.text = s, out, extra, "", -1, 0, f.text[:0]
 	f.names.reset()
 }
 
 func (f *Fields) finish() { f.scan, f.out, f.extra = nil, nil, nil }
 
-func surrogate(text []byte, at int) *Fault {
-	return newFault(CodeSurrogate, text, at, "a name holds half a surrogate pair")
+// fault is what is wrong with the good JSON of a record.
+func (f *Fields) fault(raw []byte) *Fault {
+	switch {
+	case f.bad >= 0:
+		return newFault(CodeSurrogate, raw, f.bad, "a name holds half a surrogate pair")
+	case f.beyond > MaxBeyond:
+		return newFault(CodeMembers, raw, 0, fmt.Sprintf("more than %d members that no path leads to", MaxBeyond))
+	}
+	return nil
 }
 
 // value reads the value at i, which is the one n stands for.
@@ -278,7 +290,11 @@ func (f *Fields) undeclared(i int, n *node, name []byte) int {
 		c.extra, c.seen = len(f.extras), f.pass
 		f.extras = append(f.extras, c.path)
 		return f.tell(i, n, name, c.extra)
-	case n == &f.root && !f.names.add(name):
+	}
+	if f.beyond++; f.beyond > MaxBeyond {
+		return f.scan.skip(i)
+	}
+	if n == &f.root && !f.names.add(name) {
 		f.duplicate(Member(string(name)))
 		return f.scan.skip(i)
 	}
@@ -321,8 +337,11 @@ func (f *Fields) array(i int, n *node) int {
 }
 
 func (f *Fields) duplicate(p Path) {
-	if f.dup == "" {
-		f.dup = p.String()
+	if f.dup != "" {
+		return
+	}
+	if f.dup = p.String(); f.dup == "" {
+		f.dup = `""` // the empty name
 	}
 }
 

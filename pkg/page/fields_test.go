@@ -59,6 +59,7 @@ func TestScan(t *testing.T) {
 		{name: "the first of two duplicates is told", raw: `{"a":1,"b":1,"b":1,"a":1}`, paths: []string{"a", "b"}, want: "1|1", dup: "b"},
 		{name: "half a pair where nobody looks", raw: `{"a":{"\ud800":1,"b":2}}`, paths: []string{"a.b", "a"}, want: `2|{"\ud800":1,"b":2}`},
 		{name: "empty name", raw: `{"":1}`, paths: []string{"a"}, want: "-", extras: "=1"},
+		{name: "empty name twice", raw: `{"":1,"":2}`, paths: []string{"a"}, want: "-", extras: "=1", dup: `""`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,6 +103,29 @@ func TestScanForgets(t *testing.T) {
 	}
 	if out[0].Kind != page.Missing || out[0].Raw != nil || out[1].Kind != page.Missing {
 		t.Errorf("an empty record has %s and %s", out[0].Raw, out[1].Raw)
+	}
+}
+
+// A record of more members than anyone means has a fault; the next record has none.
+func TestScanCrowd(t *testing.T) {
+	f, out := fields(t, "a.b")
+	crowd := func(n int) []byte {
+		b := []byte(`{"a":{"b":1`)
+		for i := range n {
+			b = fmt.Appendf(b, `,"n%d":0`, i)
+		}
+		return append(b, "}}"...)
+	}
+	for _, tt := range []struct {
+		members int
+		fault   bool
+	}{{page.MaxExtras, false}, {page.MaxExtras + page.MaxBeyond, false}, {page.MaxExtras + page.MaxBeyond + 1, true}, {5, false}} {
+		told := 0
+		_, err := f.Scan(crowd(tt.members), out, func(page.Extra) { told++ })
+		var fault *page.Fault
+		if errors.As(err, &fault) != tt.fault || tt.fault && fault.Code != page.CodeMembers || told > page.MaxExtras+page.MaxBeyond {
+			t.Errorf("%d members: %d told, %v", tt.members, told, err)
+		}
 	}
 }
 

@@ -51,11 +51,10 @@ func (l Layout) Split(body []byte, yield func(Record) error) (n int, around []by
 // it, dup and fault are what Fields.Scan says of it. The fault's place is counted from the record's start.
 func (l Layout) Scan(body []byte, f *Fields, out []Value, extra func(Extra), yield func(rec Record, dup string, fault error) error) (int, error) {
 	w := newWalk(l, body, func(rec Record) error {
-		var fault error
-		if f.bad >= 0 {
-			fault = surrogate(rec.Raw, f.bad)
+		if fault := f.fault(rec.Raw); fault != nil {
+			return yield(rec, f.dup, fault)
 		}
-		return yield(rec, f.dup, fault)
+		return yield(rec, f.dup, nil)
 	})
 	w.read = func(i int) int {
 		f.begin(&w.scanner, out, extra)

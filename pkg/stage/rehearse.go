@@ -116,6 +116,7 @@ func (s *Load) quarantined(ctx context.Context, b etl.Batch, bind etl.Binding, p
 		var l struct {
 			Place  contract.Place  `json:"place"`
 			Key    string          `json:"key"`
+			Bytes  *string         `json:"key_base64"`
 			Record json.RawMessage `json:"record"`
 			Text   *string         `json:"record_text"`
 			Base64 *string         `json:"record_base64"`
@@ -123,16 +124,22 @@ func (s *Load) quarantined(ctx context.Context, b etl.Batch, bind etl.Binding, p
 		if err := json.Unmarshal(bytes.TrimSpace(line), &l); err != nil {
 			return etl.Errorf(etl.RecordsLost, "read %s: line %d: %w", key, n, err)
 		}
-		raw := []byte(l.Record)
+		rec := page.Record{Index: l.Place.Index, Key: l.Key, Raw: l.Record}
+		var err error
 		switch {
 		case l.Text != nil:
-			raw = []byte(*l.Text)
+			rec.Raw = []byte(*l.Text)
 		case l.Base64 != nil:
-			var err error
-			if raw, err = base64.StdEncoding.DecodeString(*l.Base64); err != nil {
-				return etl.Errorf(etl.RecordsLost, "read %s: line %d: %w", key, n, err)
-			}
+			rec.Raw, err = base64.StdEncoding.DecodeString(*l.Base64)
 		}
-		return yield(page.Record{Index: l.Place.Index, Key: l.Key, Raw: raw}, l.Place)
+		if l.Bytes != nil && err == nil {
+			var mapKey []byte
+			mapKey, err = base64.StdEncoding.DecodeString(*l.Bytes)
+			rec.Key = string(mapKey)
+		}
+		if err != nil {
+			return etl.Errorf(etl.RecordsLost, "read %s: line %d: %w", key, n, err)
+		}
+		return yield(rec, l.Place)
 	})
 }
