@@ -35,6 +35,8 @@ type Operator interface {
 	Redrive(ctx context.Context, b etl.Batch) (ledger.Report, error)
 	// Show reads all that is known of a batch; an error of kind Usage if that is nothing.
 	Show(ctx context.Context, b etl.Batch) (ledger.View, error)
+	// Gone reports whether the owner of an open batch has ended without a word, as after kill -9.
+	Gone(ctx context.Context, v ledger.View) (bool, error)
 	// Absent lists the declared fields that were in none of the batch's records.
 	Absent(ctx context.Context, v ledger.View) ([]string, error)
 	// Select chooses the batches of a reprocess, among those named or all of the pipeline: those that were at the gate, or
@@ -114,6 +116,8 @@ func (c *command) run(ctx context.Context) error {
 	f.BoolVar(&c.json, "json", false, "print one JSON object")
 	f.Int64Var(&c.killAfter, "kill-after-rows", 0, "for tests: kill this process (as kill -9 does) once N rows are written")
 	f.Lookup("kill-after-rows").Hidden = true
+	version := f.Bool("version", false, "print which build this is")
+	f.Lookup("version").Hidden = true
 	help := f.BoolP("help", "h", false, "print this help")
 	c.flags = f
 	parsed := f.Parse(c.Args)
@@ -124,6 +128,8 @@ func (c *command) run(ctx context.Context) error {
 		args = slices.DeleteFunc(slices.Clone(c.Args), func(a string) bool { return strings.HasPrefix(a, "-") })
 	}
 	switch {
+	case *version && parsed == nil && len(args) == 0:
+		return c.printVersion(ctx, nil)
 	case len(args) > 0 && args[0] == "help":
 		args = args[1:]
 		*help = true
@@ -166,7 +172,7 @@ func (c *command) run(ctx context.Context) error {
 func (c *command) allow(k *guide) error {
 	var bad error
 	c.flags.Visit(func(f *pflag.Flag) {
-		if !slices.Contains(k.flags, f.Name) && !(f.Hidden && k.name == "run") {
+		if !slices.Contains(k.flags, f.Name) && !(f.Name == "kill-after-rows" && k.name == "run") {
 			bad = errors.Join(bad, etl.Errorf(etl.Usage, "%s has no flag --%s: see onceload help %s", k.name, f.Name, k.name))
 		}
 	})
@@ -371,7 +377,13 @@ func (c *command) show(ctx context.Context, args []string) (err error) {
 		f := &v.Failures[i]
 		f.Message, f.Hint = c.here(f.Message), c.advice(f.Hint, v.Batch.ID, v.Batch.State)
 	}
-	return printView(c.Stdout, v)
+	gone := false
+	if c.on == "" && v.Batch.State == ledger.StateRunning {
+		if gone, err = op.Gone(ctx, v); err != nil {
+			return err
+		}
+	}
+	return printView(c.Stdout, v, gone)
 }
 
 // check reads pipeline files, the embedded ones if none is named, and reports every fault of every one.

@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -61,6 +64,9 @@ is finished by the same words again.`,
 load, goes on, and loads everything once more. Its home is the folder demo in --home, which it empties first.`,
 			[]string{"serve", "home"}, nil,
 			"demo --serve 127.0.0.1:8080", c.demo},
+		{"version", "", 0, 0, "which build of onceload this is",
+			`Prints version, revision of the source and Go version of this build; --version does the same.`,
+			nil, []etl.Kind{etl.Usage}, "version", c.printVersion},
 	}
 }
 
@@ -106,6 +112,26 @@ func (c *command) printHelp() error {
 	line("help [command]", "a command's flags, exit codes and an example")
 	b.WriteString("\n" + exitCodes(nil))
 	return printed(io.WriteString(c.Stdout, b.String()))
+}
+
+// printVersion prints what the build says of itself.
+func (c *command) printVersion(context.Context, []string) error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return etl.Errorf(etl.Internal, "this program was built without build information")
+	}
+	set := map[string]string{}
+	for _, s := range info.Settings {
+		set[s.Key] = s.Value
+	}
+	text := "onceload " + cmp.Or(info.Main.Version, "(devel)")
+	if rev := set["vcs.revision"]; rev != "" {
+		text += ", revision " + rev
+		if set["vcs.modified"] == "true" {
+			text += " with changes"
+		}
+	}
+	return printed(fmt.Fprintf(c.Stdout, "%s, %s %s/%s\n", text, info.GoVersion, runtime.GOOS, runtime.GOARCH))
 }
 
 // printGuide prints one command.

@@ -110,11 +110,15 @@ func writeCounts(b *strings.Builder, c etl.Counts, done bool) {
 		number(c.Written), number(c.New), number(c.Updated), number(c.Unchanged), number(c.Stale), number(c.Duplicate))
 }
 
-// printView prints what the ledger knows of a batch.
-func printView(w io.Writer, v ledger.View) error {
+// printView prints what the ledger knows of a batch; gone says that its owner is.
+func printView(w io.Writer, v ledger.View, gone bool) error {
 	var s strings.Builder
 	b := v.Batch
-	fmt.Fprintf(&s, "%s  %s\n", b.ID, b.State)
+	state := string(b.State)
+	if gone {
+		state += " (its process is gone: run it again)"
+	}
+	fmt.Fprintf(&s, "%s  %s\n", b.ID, state)
 	t := tabwriter.NewWriter(&s, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(t, "  %s\t%s\n", name, fmt.Sprintf(format, args...))

@@ -2,7 +2,10 @@ package cli_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -103,4 +106,63 @@ func TestAdvice(t *testing.T) {
 	h.file("shop.yaml", strings.Replace(text, "every: 1h", "every: 1h\nlookback: 1h", 1))
 	h.says(2, []string{"redrive", id}, "onceload: the extraction of "+id+" asks for", "onceload reprocess "+id+" --home "+h.dir+" --refetch")
 	h.says(2, run(`{"data":[]}`), "WindowChanged: the extraction of "+id+" asks for")
+}
+
+// TestOlderRevision: a revision that was set back is no error, and not passed over in silence.
+func TestOlderRevision(t *testing.T) {
+	t.Parallel()
+	url, _ := answers(t, 200, "application/json", `{"data":[{"id":1}]}`)
+	h := newHome(t)
+	text := fmt.Sprintf(shop, "")
+	newer := strings.Replace(text, "  key:", "  revision: 2\n  key:", 1)
+	for i, c := range []struct{ text, note string }{{text, ""}, {newer, ""}, {text, "loaded under revision 1, older than 2"}} {
+		file := h.file("shop.yaml", c.text)
+		r := h.run(0, file, "--slot", fmt.Sprintf("2026-01-05T%02d:00:00Z", i), "--source", url)
+		if !strings.Contains(r.Note, c.note) || (c.note == "") != (r.Note == "") {
+			t.Errorf("run %d: note %q", i, r.Note)
+		}
+	}
+}
+
+// TestVersion: the program says which build it is.
+func TestVersion(t *testing.T) {
+	code, want, stderr := onceload(t, "version")
+	if code != 0 || !strings.HasPrefix(want, "onceload ") || !strings.Contains(want, runtime.Version()) {
+		t.Errorf("exit code %d: %s%s", code, want, stderr)
+	}
+	if _, got, _ := onceload(t, "--version"); got != want {
+		t.Errorf("--version: %s", got)
+	}
+	if code, _, _ := onceload(t, "show", "shop/20260105T100000Z", "--version"); code != 2 {
+		t.Errorf("with a command: exit code %d", code)
+	}
+}
+
+// TestShowOfTheDead: a batch whose process was killed is RUNNING to the ledger, and show says that nobody runs it. R19
+func TestShowOfTheDead(t *testing.T) {
+	t.Parallel()
+	const id, gone = "shop/20260105T100000Z", "RUNNING (its process is gone: run it again)"
+	h := newHome(t)
+	file := h.file("shop.yaml", fmt.Sprintf(shop, ""))
+	asked, answer := make(chan struct{}), make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		<-answer
+		fmt.Fprint(w, `{"data":[{"id":1}]}`)
+	}))
+	defer srv.Close()
+	cmd := h.command(t.Context(), "run", file, "--slot", slot, "--source", srv.URL, "--home", h.dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	if out := h.says(0, []string{"show", id}, id+"  RUNNING\n"); strings.Contains(out.stdout, "gone") {
+		t.Errorf("it lives, and show says %s", out.stdout)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	close(answer)
+	h.says(0, []string{"show", id}, gone)
 }

@@ -94,6 +94,13 @@ func (h *Home) Rows(ctx context.Context, table string, n int) (rows []store.Item
 	return rows, total, found.Err()
 }
 
+// Gone reports whether the owner of a batch has ended. Of an open batch that is not FAILED this means that its process
+// died: a live one holds its lock.
+func (h *Home) Gone(ctx context.Context, v ledger.View) (bool, error) {
+	live, err := h.locks.Alive(ctx, v.Batch.Owner)
+	return live == ledger.Ended, err
+}
+
 // Absent lists the declared fields, by their path in a record, that were in none of the batch's records under the contract
 // that was looked at last. Such a column is empty in all rows, most likely for a misspelt from. Deletions, and records that
 // are no object, are not asked.

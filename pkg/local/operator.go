@@ -96,6 +96,23 @@ func (h *Home) outdated(ctx context.Context, b etl.Batch, p *pipeline.Pipeline) 
 	return fmt.Sprintf("it is loaded under revision %s, the file has %s: onceload reprocess %s loads it under that", was, now, b), nil
 }
 
+// overtaken says that a batch was loaded under an older revision than others of its pipeline, "" if it was not.
+func (h *Home) overtaken(ctx context.Context, b etl.Batch, bind *etl.Binding) (string, error) {
+	if bind == nil {
+		return "", nil
+	}
+	bound, err := h.ledger.Bound(ctx, b.Pipeline)
+	if err != nil || len(bound) == 0 {
+		return "", err
+	}
+	newest := bound[len(bound)-1].Revision
+	if newest <= bind.Revision.Contract {
+		return "", nil
+	}
+	return fmt.Sprintf("it is loaded under revision %d, older than %d, under which rows of this pipeline were loaded before: at equal version those stay; if contract.revision was set back by mistake, restore it, then onceload reprocess %s",
+		bind.Revision.Contract, newest, b), nil
+}
+
 // complete reports a batch that was COMPLETED before its redrive.
 func (h *Home) complete(ctx context.Context, b etl.Batch, cur ledger.Batch) (ledger.Report, error) {
 	r := cur.Report()
@@ -147,8 +164,9 @@ func (h *Home) report(ctx context.Context, b etl.Batch, id, earlier string, res 
 		}
 		switch {
 		case out.Settle.Status == etl.StatusCompleted:
+			note, err := h.overtaken(context.WithoutCancel(ctx), b, batch.Binding)
 			return ledger.Report{BatchID: b.String(), State: ledger.StateCompleted, Counts: out.Settle.Counts,
-				Retries: out.Extract.Retries, WaitedMS: out.Extract.WaitedMS}, nil
+				Retries: out.Extract.Retries, WaitedMS: out.Extract.WaitedMS, Note: note}, err
 		case out.Extract.Status == etl.StatusBusy:
 			r = busy(b, r)
 		default:
