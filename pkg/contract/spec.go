@@ -21,6 +21,7 @@ type spec struct {
 	Epoch     int                  `json:"epoch"`
 	Extra     string               `json:"extra"`
 	Delete    *deleteSpec          `json:"delete,omitempty"`
+	RecordsAt string               `json:"source.records,omitempty"`
 }
 
 type deleteSpec struct {
@@ -55,7 +56,7 @@ type fieldSpec struct {
 func (c *Contract) describe() error {
 	s := spec{
 		Fields: map[string]fieldSpec{}, Key: c.decl.Key, Version: c.decl.Version, Epoch: c.decl.Epoch, Extra: c.decl.Extra,
-		Partition: c.names(c.partition), Sort: c.names(c.sort),
+		Partition: c.names(c.partition), Sort: c.names(c.sort), RecordsAt: c.decl.RecordsAt,
 	}
 	if d := c.del; d != nil {
 		s.Delete = &deleteSpec{From: d.path.String(), Equals: d.equals}

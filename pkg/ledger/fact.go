@@ -15,8 +15,9 @@ import (
 type TransformRecord struct {
 	Part             int              `json:"part"`
 	Pages            int              `json:"pages"`
-	RawSHA256        string           `json:"raw_sha256"` // of the landed part it was made from, as the manifest has it
-	Records          int64            `json:"records"`    // Valid + Quarantined
+	RawSHA256        string           `json:"raw_sha256"`           // of the landed part it was made from, as the manifest has it
+	Records          int64            `json:"records"`              // Valid + Quarantined
+	RecordsAt        string           `json:"records_at,omitempty"` // where the pages were taken to hold them, as pipeline.Contract has it
 	Valid            int64            `json:"valid"`
 	Quarantined      int64            `json:"quarantined"`
 	Codes            map[string]int64 `json:"codes,omitempty"`       // records by code of contract.Codes, all of them; one counts once under each of its codes

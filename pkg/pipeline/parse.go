@@ -44,6 +44,14 @@ func Parse(file string, data []byte) (*Pipeline, error) {
 	if err := r.faults.err(); err != nil {
 		return nil, err
 	}
+	layout, err := r.p.Layout()
+	if err != nil {
+		return nil, err // never: check has found it
+	}
+	r.p.Contract.RecordsAt = layout.Path.String()
+	if layout.NDJSON {
+		r.p.Contract.RecordsAt = "(lines)"
+	}
 	return r.p, nil
 }
 

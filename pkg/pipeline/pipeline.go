@@ -104,6 +104,9 @@ type Contract struct {
 	Fields   []Field  // in the order of the file
 	Extra    string   // keep, drop, quarantine
 	Delete   *Delete
+	// RecordsAt is where a page has its records, which decides what is transformed like the rest of the contract:
+	// source.records in canonical form, or "(lines)" for source.ndjson.
+	RecordsAt string
 }
 
 // Field is one column.

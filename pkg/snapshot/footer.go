@@ -26,18 +26,19 @@ const (
 
 // Page is what the footer knows of one response body.
 type Page struct {
-	Offset    int64           `json:"offset"`           // of the gzip member in the object
-	Length    int64           `json:"length"`           // of the gzip member
-	Size      int64           `json:"size"`             // of the body, uncompressed bytes
-	SHA256    string          `json:"sha256"`           // of the body, hex
-	Records   int             `json:"records"`          // in the body
-	URL       string          `json:"url"`              // without our auth parameters
-	Status    int             `json:"status"`           // HTTP status
-	FetchedAt time.Time       `json:"fetched_at"`       // UTC
-	Request   string          `json:"request"`          // fingerprint of the request
-	Before    json.RawMessage `json:"before,omitempty"` // the paginator's resume state for this page
-	After     json.RawMessage `json:"after,omitempty"`  // the paginator's resume state for the next page
-	Done      bool            `json:"done"`             // no page follows
+	Offset    int64           `json:"offset"`               // of the gzip member in the object
+	Length    int64           `json:"length"`               // of the gzip member
+	Size      int64           `json:"size"`                 // of the body, uncompressed bytes
+	SHA256    string          `json:"sha256"`               // of the body, hex
+	Records   int             `json:"records"`              // in the body
+	RecordsAt string          `json:"records_at,omitempty"` // where they were found, as pipeline.Contract has it
+	URL       string          `json:"url"`                  // without our auth parameters
+	Status    int             `json:"status"`               // HTTP status
+	FetchedAt time.Time       `json:"fetched_at"`           // UTC
+	Request   string          `json:"request"`              // fingerprint of the request
+	Before    json.RawMessage `json:"before,omitempty"`     // the paginator's resume state for this page
+	After     json.RawMessage `json:"after,omitempty"`      // the paginator's resume state for the next page
+	Done      bool            `json:"done"`                 // no page follows
 }
 
 // Footer describes a landed part.

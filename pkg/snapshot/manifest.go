@@ -33,12 +33,14 @@ type Manifest struct {
 
 // ManifestPart sums a part up.
 type ManifestPart struct {
-	Part    int    `json:"part"`
-	Pages   int    `json:"pages"`
-	Records int64  `json:"records"`
-	Bytes   int64  `json:"bytes"`  // uncompressed
-	SHA256  string `json:"sha256"` // over the pages' hex digests, a line each
-	Object  int64  `json:"object"` // size of the object, bytes
+	Part    int   `json:"part"`
+	Pages   int   `json:"pages"`
+	Records int64 `json:"records"`
+	// RecordsAt is where they were found: a page holds others where the file names another place since.
+	RecordsAt string `json:"records_at,omitempty"`
+	Bytes     int64  `json:"bytes"`  // uncompressed
+	SHA256    string `json:"sha256"` // over the pages' hex digests, a line each
+	Object    int64  `json:"object"` // size of the object, bytes
 }
 
 // NewManifest lists the landed parts of an extraction, which must be all of them in order.
@@ -58,6 +60,7 @@ func (f Footer) Sum() ManifestPart {
 	p := ManifestPart{Part: f.Part, Pages: len(f.Pages), Records: f.Records(), Object: f.Object}
 	h := sha256.New()
 	for _, page := range f.Pages {
+		p.RecordsAt = page.RecordsAt // one call fetched all of a part
 		p.Bytes += page.Size
 		io.WriteString(h, page.SHA256+"\n")
 	}

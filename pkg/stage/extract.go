@@ -394,7 +394,7 @@ func (e *extraction) add(a arrival) error {
 		e.part.Reset(len(e.parts))
 	}
 	err = e.part.Add(pg.Body, snapshot.Page{
-		SHA256: a.digest, Records: pg.Records, URL: pg.URL, Status: pg.Status, FetchedAt: pg.FetchedAt.UTC(),
+		SHA256: a.digest, Records: pg.Records, RecordsAt: e.p.Contract.RecordsAt, URL: pg.URL, Status: pg.Status, FetchedAt: pg.FetchedAt.UTC(),
 		Request: pg.Request, Before: before, After: after, Done: pg.Done,
 	})
 	if err != nil {

@@ -201,7 +201,7 @@ func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *cont
 	defer bad.abort()
 	defer keys.abort()
 
-	rec := ledger.TransformRecord{Part: part, RawSHA256: f.Sum().SHA256, Pages: len(f.Pages)}
+	rec := ledger.TransformRecord{Part: part, RecordsAt: p.Contract.RecordsAt, RawSHA256: f.Sum().SHA256, Pages: len(f.Pages)}
 	reasons, codes := reasonCounts{}, map[string]int64{}
 	var newest []byte
 	checker := k.NewChecker()
@@ -234,7 +234,7 @@ func (s *Transform) transform(ctx context.Context, p *pipeline.Pipeline, k *cont
 			return fmt.Errorf("page %d: %w", n, err)
 		}
 		rec.Records += int64(count)
-		if count != pg.Records {
+		if count != pg.Records && pg.RecordsAt == p.Contract.RecordsAt {
 			return etl.Errorf(etl.RecordsLost, "page %d: its footer counts %d records, reading finds %d", n, pg.Records, count)
 		}
 		s.Watch(Tick{Stage: etl.StageTransform, Batch: b, Pages: 1, Records: int64(count)})
