@@ -280,7 +280,7 @@ func (h *Home) keeps(ctx context.Context, cur ledger.Batch, b etl.Batch, p *pipe
 		return fmt.Errorf("request of %s: %w", cur.Owner, err)
 	}
 	if _, err := req.Batch(p.Schedule); err != nil || req.Reprocess {
-		return nil // what a file is that has no such batch any more, the execution says itself
+		return nil //nolint:nilerr // what is wrong with a file that has no such batch any more the execution says itself
 	}
 	return cur.Keeps(p.Schedule.Window(b.Slot))
 }

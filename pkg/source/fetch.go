@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -25,6 +26,7 @@ type Page struct {
 	Before    State
 	After     State  // of the next page; equal to Before on the last one
 	Done      bool   // this is the last page
+	Seen      string // digest of the records, as [State] has it of the page before
 	Request   string // fingerprint of method, URL and body, without credentials
 }
 
@@ -255,6 +257,7 @@ func (c *Client) page(ctx context.Context, cancel context.CancelCauseFunc, k cal
 		each = func(rec page.Record) error { last = rec; return nil }
 	}
 	n, around, faulty := c.layout.Split(body, each)
+	seen := c.digest(body, around, n)
 	if faulty != nil || c.within || c.src.NDJSON {
 		around = body
 	}
@@ -274,8 +277,29 @@ func (c *Client) page(ctx context.Context, cancel context.CancelCauseFunc, k cal
 		}
 		return Page{}, c.malformed(k, resp, body, err)
 	}
+	if !done {
+		next.Records = seen
+	}
 	return Page{Body: body, Records: n, URL: k.url.String(), Status: resp.StatusCode, FetchedAt: c.o.Now().UTC(),
-		Before: r.At, After: next, Done: done, Request: k.print}, nil
+		Before: r.At, After: next, Done: done, Request: k.print, Seen: seen}, nil
+}
+
+// digest tells records apart from those of another page, without what stands around them, like the time of the answer. It
+// is "" for fewer than two, and where there is one page only. Two fast checksums, the number and the size do: what is
+// compared is one page with the one before it.
+func (c *Client) digest(body, around []byte, records int) string {
+	if records < 2 || c.pager.Style == "none" {
+		return ""
+	}
+	if !c.src.NDJSON {
+		// Where the records stood, around goes on with the bracket that closes them, and a record begins with none.
+		from := 0
+		for from < len(around) && around[from] == body[from] {
+			from++
+		}
+		body = body[from : from+len(body)-len(around)]
+	}
+	return fmt.Sprintf("%d-%d-%08x%08x", records, len(body), crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)), crc32.ChecksumIEEE(body))
 }
 
 // truthy reports whether a value says yes: not missing, null, false, zero or empty.

@@ -8,15 +8,15 @@ import (
 )
 
 // Guard finds paging that goes round in circles. A loop is the same request again and no new record in its page: a cursor
-// that merely repeats while new records arrive is fine. It is also a loop when a page of two records or more is, byte for
-// byte, the page before it, whatever was asked for: a source that ignores the paging parameter answers so, as does one that
-// gives its last page for every page beyond. One record alone may well stand twice in a source.
+// that merely repeats while new records arrive is fine. It is also a loop when a page of two records or more has, byte
+// for byte, the records of the page before it, whatever was asked for: a source that ignores the paging parameter answers
+// so, as does one that gives its last page for every page beyond. One record alone may well stand twice in a source.
 type Guard struct {
 	paginate     pipeline.Paginate
 	maxPages     int64
 	key          string // of the paging in the pipeline file
 	pages, empty int64
-	last         string              // digest of the page before
+	last         string              // digest of the records of the page before
 	requests     map[string]int64    // fingerprint → the page it asked for first
 	seen         map[string]struct{} // fingerprint + digest
 }
@@ -27,8 +27,8 @@ func NewGuard(p pipeline.Paginate) *Guard {
 }
 
 // Add takes the pages of an extraction in order, landed ones first: the fingerprint of the request, the body's digest, the
-// number of records. It returns an error of kind [etl.SourceLoops] for a loop and for the page after the last allowed one.
-func (g *Guard) Add(request, sha256 string, records int) error {
+// number of records, their digest ("" = unknown). It returns an error of kind [etl.SourceLoops] for a loop and for the page after the last allowed one.
+func (g *Guard) Add(request, sha256 string, records int, seen string) error {
 	n := g.pages
 	g.pages++
 	if records == 0 {
@@ -45,11 +45,11 @@ func (g *Guard) Add(request, sha256 string, records int) error {
 	if again && (same || records == 0) {
 		return etl.Errorf(etl.SourceLoops, "page %d repeats the request of page %d and brings no new record: the source's paging goes round in a circle", n, first)
 	}
-	if sha256 == g.last && records > 1 {
-		return etl.Errorf(etl.SourceLoops, "page %d is the same as page %d, all %d records of it, though another one was asked for: the source seems to ignore %s, or to answer with its last page beyond the end",
-			n, n-1, records, g.asked())
+	if seen == g.last && g.last != "" {
+		return etl.Errorf(etl.SourceLoops, "page %d has the same %d records as page %d, though another one was asked for: the source seems to ignore %s, or to answer with its last page beyond the end",
+			n, records, n-1, g.asked())
 	}
-	g.last = sha256
+	g.last = seen
 	g.seen[request+sha256] = struct{}{}
 	return nil
 }

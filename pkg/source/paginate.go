@@ -19,6 +19,8 @@ type State struct {
 	Full   bool   `json:"full,omitempty"`   // offset: a page of the full limit was seen
 	Value  string `json:"value,omitempty"`  // cursor, keyset: value of the parameter
 	URL    string `json:"url,omitempty"`    // link, next_url: the next page's address
+	// Records is a digest of the records of the page before this one, "" if they were fewer than two: for the loop guard.
+	Records string `json:"records,omitempty"`
 }
 
 // First reports whether the state asks for the first page.

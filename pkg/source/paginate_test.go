@@ -347,6 +347,7 @@ func TestPrint(t *testing.T) {
 // B9: a source that ignores the parameter of the paging answers with one page for ever; so may one beyond its end.
 func TestIgnoredParameter(t *testing.T) {
 	first := func(string) string { return ids(0, 9, `,"total":90,"next":"c"`) }
+	n := 0
 	for _, tc := range []struct {
 		name  string
 		p     pipeline.Paginate
@@ -355,7 +356,7 @@ func TestIgnoredParameter(t *testing.T) {
 		want  []string // none: it is fine
 	}{
 		{"offset", pipeline.Paginate{Style: "offset", Param: "offfset", Size: 9, Total: "total"}, first, 2,
-			[]string{"page 1 is the same as page 0, all 9 records", "ignore the parameter offfset", "source.paginate.offset.param"}},
+			[]string{"page 1 has the same 9 records as page 0", "ignore the parameter offfset", "source.paginate.offset.param"}},
 		{"page", pipeline.Paginate{Style: "page", Param: "p"}, first, 2, []string{"the parameter p (source.paginate.page.param)"}},
 		{"cursor", pipeline.Paginate{Style: "cursor", Param: "c", Path: "next"}, first, 2, []string{"source.paginate.cursor.param"}},
 		{"next URL", pipeline.Paginate{Style: "next_url", Path: "next"}, first, 2, []string{"the link it gave itself (source.paginate.next_url)"}},
@@ -364,7 +365,11 @@ func TestIgnoredParameter(t *testing.T) {
 				return ids(0, 9, "")
 			}
 			return ids(9, 12, "")
-		}, 3, []string{"page 2 is the same as page 1, all 3 records", "its last page beyond the end"}},
+		}, 3, []string{"page 2 has the same 3 records as page 1", "its last page beyond the end"}},
+		{"in an envelope that changes", pipeline.Paginate{Style: "offset", Param: "o", Size: 9, Total: "total"}, func(string) string {
+			n++
+			return fmt.Sprintf(`{"request":%d,`, n*999) + ids(0, 9, fmt.Sprintf(`,"total":90,"at":%d`, n))[1:]
+		}, 2, []string{"page 1 has the same 9 records as page 0"}},
 		{"one record may stand twice", pipeline.Paginate{Style: "page", Param: "p", Total: "total"},
 			func(string) string { return ids(0, 1, `,"total":3`) }, 3, nil},
 		{"pages in turn", pipeline.Paginate{Style: "page", Param: "p", Total: "total"}, func(at string) string {

@@ -93,7 +93,7 @@ func (r *rig) walk() ([]source.Page, error) {
 		if err != nil {
 			return pages, err
 		}
-		if err := g.Add(pg.Request, string(pg.Body), pg.Records); err != nil {
+		if err := g.Add(pg.Request, string(pg.Body), pg.Records, pg.Seen); err != nil {
 			return pages, err
 		}
 		if pg.Before != at {

@@ -296,12 +296,16 @@ func (e *extraction) adopt(f snapshot.Footer) error {
 		if print != p.Request {
 			return etl.Errorf(etl.Superseded, "extract %s: %w", e.owner.Batch, &askedOtherwise{f.Part, i, p.URL})
 		}
-		if err := e.guard.Add(p.Request, p.SHA256, p.Records); err != nil {
-			return err
-		}
 		var at source.State
 		if err := json.Unmarshal(p.After, &at); err != nil {
 			return etl.Errorf(etl.RecordsLost, "part %d of %s: the position in its footer cannot be read: %w", f.Part, e.owner.Batch, err)
+		}
+		seen := at.Records
+		if p.Done {
+			seen = "" // no page follows that could be the same
+		}
+		if err := e.guard.Add(p.Request, p.SHA256, p.Records, seen); err != nil {
+			return err
 		}
 		e.at, e.done = at, p.Done
 	}
@@ -532,11 +536,11 @@ func (e *extraction) restart(ctx context.Context, cause error) error {
 	if err != nil {
 		return fmt.Errorf("begin extraction %d of %s: %w", e.out.Extraction+1, e.owner.Batch, err)
 	}
-	why := "cursor expired: beginning a new extraction"
+	why := "its cursor expired"
 	if errors.As(cause, new(*askedOtherwise)) {
-		why = "source.url, source.query, source.body or the paging has changed since pages landed: beginning a new extraction"
+		why = "source.url, source.query, source.body or the paging has changed since pages landed"
 	}
-	e.Log.WarnContext(ctx, why, slog.String("batch", e.owner.Batch.String()),
+	e.Log.WarnContext(ctx, "beginning a new extraction", slog.String("because", why), slog.String("batch", e.owner.Batch.String()),
 		slog.Int("extraction", b.Extraction), slog.Any("cause", cause))
 	e.out.Extraction, e.manifest = b.Extraction, ""
 	return nil

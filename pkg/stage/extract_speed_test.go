@@ -74,16 +74,18 @@ func TestChild(t *testing.T) {
 	}
 	switch args[0] {
 	case childServe:
-		body := orderPage(1000)
+		body := orderPage(999)[len(`{"data":[`):]
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Printf("http://%s\n", l.Addr())
 		t.Fatal(http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			meta := fmt.Sprintf(`,"meta":{"pages":%s,"page":%s}}`, r.FormValue("pages"), r.FormValue("page"))
+			first := fmt.Sprintf(`{"data":[{"shop":"eu","order_id":"page_%s"},`, r.FormValue("page")) // no page is like the one before
+			meta := fmt.Sprintf(`,"meta":{"pages":%s}}`, r.FormValue("pages"))
 			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("Content-Length", strconv.Itoa(len(body)+len(meta)))
+			w.Header().Set("Content-Length", strconv.Itoa(len(first)+len(body)+len(meta)))
+			_, _ = io.WriteString(w, first)
 			_, _ = w.Write(body)
 			_, _ = io.WriteString(w, meta)
 		})))

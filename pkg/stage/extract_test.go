@@ -214,7 +214,7 @@ func TestIgnoredParameter(t *testing.T) {
 	for _, asked := range []string{"1 2", "2"} {
 		r.asked = nil
 		_, err := r.extract()
-		wantKind(t, err, etl.SourceLoops, "page 1 is the same as page 0", "source.paginate.page.param")
+		wantKind(t, err, etl.SourceLoops, "page 1 has the same 2 records as page 0", "source.paginate.page.param")
 		if got := strings.Join(r.asked, " "); got != asked {
 			t.Errorf("asked %s, want %s", got, asked)
 		}

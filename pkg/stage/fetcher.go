@@ -82,6 +82,6 @@ func (f *fetcher) fetch(ctx context.Context) (a arrival) {
 	}
 	sum := sha256.Sum256(a.page.Body)
 	a.digest = hex.EncodeToString(sum[:])
-	a.err = f.guard.Add(a.page.Request, a.digest, a.page.Records)
+	a.err = f.guard.Add(a.page.Request, a.digest, a.page.Records, a.page.Seen)
 	return a
 }
