@@ -52,7 +52,7 @@ type keyWriter struct {
 // newKeyWriter writes at most so many digests, for which it makes room at once.
 func newKeyWriter(ctx context.Context, into store.Objects, key string, most int64) *keyWriter {
 	return &keyWriter{
-		start: func() *upload { return startUpload(ctx, into, key) },
+		start: func() *upload { return newUpload(ctx, into, key) },
 		run:   make([]digest, 0, max(min(most, maxRun), 0)),
 		sum:   sha256.New(),
 	}
@@ -74,7 +74,7 @@ func (w *keyWriter) flush() error {
 		w.to = w.start()
 	}
 	slices.SortFunc(w.run, digest.compare)
-	buf := bufio.NewWriterSize(io.MultiWriter(w.to.pipe, w.sum), 64<<10)
+	buf := bufio.NewWriterSize(io.MultiWriter(w.to, w.sum), 64<<10)
 	var b [digestSize]byte
 	for _, d := range w.run {
 		binary.BigEndian.PutUint64(b[:], d.hi)

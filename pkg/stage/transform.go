@@ -344,29 +344,47 @@ func top(reasons reasonCounts) []ledger.ReasonCount {
 	return out[:min(len(out), topReasons)]
 }
 
-// upload streams one stage object.
+// upload streams one stage object. The store is called when the first bytes come, or at the end: one call at a time, in an
+// order that does not depend on the scheduler.
 type upload struct {
 	key  string
-	pipe *io.PipeWriter
+	put  func(io.Reader) error
+	pipe *io.PipeWriter // nil = the store is not called yet
 	done chan error
 }
 
-func startUpload(ctx context.Context, into store.Objects, key string) *upload {
-	r, p := io.Pipe()
-	u := &upload{key: key, pipe: p, done: make(chan error, 1)}
+func newUpload(ctx context.Context, into store.Objects, key string) *upload {
+	return &upload{key: key, done: make(chan error, 1), put: func(r io.Reader) error { return into.Put(ctx, key, r) }}
+}
+
+func (u *upload) begin() {
+	r, w := io.Pipe()
+	u.pipe = w
 	go func() {
-		err := into.Put(ctx, key, r)
+		err := u.put(r)
 		r.CloseWithError(cmp.Or(err, io.ErrClosedPipe))
 		u.done <- err
 	}()
-	return u
+}
+
+// Write implements io.Writer.
+func (u *upload) Write(b []byte) (int, error) {
+	if u.pipe == nil {
+		u.begin()
+	}
+	return u.pipe.Write(b)
 }
 
 // end commits the object, or gives it up if err is not nil.
 func (u *upload) end(err error) error {
-	u.pipe.CloseWithError(err)
-	if perr := <-u.done; perr != nil {
-		err = perr
+	if u.pipe == nil && err == nil {
+		u.begin()
+	}
+	if u.pipe != nil {
+		u.pipe.CloseWithError(err)
+		if perr := <-u.done; perr != nil {
+			err = perr
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", u.key, err)
@@ -386,12 +404,12 @@ type lineWriter struct {
 }
 
 func newLineWriter(ctx context.Context, into store.Objects, key string) *lineWriter {
-	return &lineWriter{start: func() *upload { return startUpload(ctx, into, key) }}
+	return &lineWriter{start: func() *upload { return newUpload(ctx, into, key) }}
 }
 
 func (w *lineWriter) open() error {
 	w.to = w.start()
-	gz, err := gzip.NewWriterLevel(w.to.pipe, gzip.BestSpeed)
+	gz, err := gzip.NewWriterLevel(w.to, gzip.BestSpeed)
 	if err != nil {
 		return fmt.Errorf("gzip: %w", err)
 	}
