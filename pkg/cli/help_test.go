@@ -78,7 +78,7 @@ func TestMisuse(t *testing.T) {
 		says []string
 	}{
 		{[]string{"rnu", "orders"}, []string{`there is no command "rnu"`, "did you mean run?"}},
-		{[]string{"frobnicate"}, []string{`there is no command "frobnicate"`, "run, show, redrive, reprocess, check, demo, help"}},
+		{[]string{"frobnicate"}, []string{`there is no command "frobnicate"`, "run, show, redrive, reprocess, check, demo, version, help"}},
 		{[]string{"help", "chek"}, []string{`there is no command "chek"`, "did you mean check?"}},
 		{[]string{"run", "orders", "--slto", "x"}, []string{"unknown flag: --slto", "did you mean --slot?", "onceload help run"}},
 		{[]string{"run", "orders", "-x"}, []string{"unknown shorthand flag", "onceload help run"}},
