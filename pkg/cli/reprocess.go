@@ -112,7 +112,7 @@ func (c *command) printReprocessed(out reprocessed) error {
 		return c.printJSON(out)
 	}
 	for _, r := range out.Batches {
-		if err := printReport(c.Stdout, r); err != nil {
+		if err := c.report(r); err != nil {
 			return err
 		}
 	}
