@@ -43,7 +43,7 @@ func answers() map[string]answer {
 		"transform-eventbridge.json": {[]string{"extract.json"}, `{"done":1,"ignored":0}`},
 		"transform-s3-test.json":     {nil, `{"done":0,"ignored":1}`},
 		"gate.json": {[]string{"extract.json", "transform.json"},
-			`{"status":"passed","stale":0,"binding":{"extraction":1,"revision":"1.1","contract":"cec03cdc"},"load":1,"ranges":[{"first":0,"last":0}]}`},
+			`{"status":"passed","stale":0,"binding":{"extraction":1,"revision":"1.1","contract":"2643174d"},"load":1,"ranges":[{"first":0,"last":0}]}`},
 		"load.json": {[]string{"extract.json", "transform.json", "gate.json"},
 			`{"status":"done","position":{"range":{"first":1,"last":0},"row":0,"counts":{"new":0,"updated":0,"unchanged":0,"stale":0,"duplicate":0}}}`},
 		"settle.json": {[]string{"extract.json", "transform.json", "gate.json", "load.json"},

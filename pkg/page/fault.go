@@ -45,6 +45,11 @@ func (f *Fault) Malformed() bool {
 	return false
 }
 
+// within is the fault of a text as that of a piece of it.
+func (f *Fault) within(text []byte, from, to int) *Fault {
+	return newFault(f.Code, text[from:to], min(f.Offset, to)-from, f.Msg)
+}
+
 // newFault finds the line and column of an offset.
 func newFault(code string, data []byte, at int, msg string) *Fault {
 	before := bytes.TrimPrefix(data[:min(at, len(data))], []byte(bom))

@@ -28,7 +28,8 @@ type Layout struct {
 // layout, because a text cut short has no shape.
 //
 // A byte order mark of UTF-8 before the document is skipped. In NDJSON blank lines are skipped, a line may end in CR LF,
-// the last one in nothing, and lines have any length.
+// the last one in nothing, and lines have any length. A line that is no JSON is yielded as it is, unless it is the last and
+// has no end, or no line is JSON: [Layout.Scan] tells what is wrong with it.
 func (l Layout) Records(body []byte, yield func(Record) error) (int, error) {
 	w := newWalk(l, body, yield)
 	err := w.run()
@@ -50,7 +51,11 @@ func (l Layout) Split(body []byte, yield func(Record) error) (n int, around []by
 // Scan is [Layout.Records] and [Fields.Scan] of each record in one pass: out holds the record's values while yield has
 // it, dup and fault are what Fields.Scan says of it. The fault's place is counted from the record's start.
 func (l Layout) Scan(body []byte, f *Fields, out []Value, extra func(Extra), yield func(rec Record, dup string, fault error) error) (int, error) {
-	w := newWalk(l, body, func(rec Record) error {
+	var w *walk
+	w = newWalk(l, body, func(rec Record) error {
+		if w.broken != nil {
+			return yield(rec, "", w.broken)
+		}
 		if fault := f.fault(rec.Raw); fault != nil {
 			return yield(rec, f.dup, fault)
 		}
@@ -73,6 +78,7 @@ type walk struct {
 	layout  Layout
 	yield   func(Record) error
 	read    func(i int) int // reads a record as skip does; nil = skip
+	broken  *Fault          // of the line that is yielded, from its start; nil = it is good
 	count   int
 	stopped error // what yield returned
 
@@ -266,49 +272,88 @@ func (w *walk) record(i int, name []byte) int {
 		return -1
 	}
 	escaped := w.escaped
-	var end int
-	if w.read != nil {
-		end = w.read(i)
-	} else {
-		end = w.skip(i)
-	}
+	end := w.value(i)
 	if end < 0 {
 		return -1
 	}
-	if w.yield != nil {
-		rec := Record{Index: w.count, Raw: w.data[i:end:end]}
-		if len(name) > 0 {
-			rec.Key = string(name)
-			if escaped {
-				b, _, _ := appendUnescaped(nil, name) // checked by name: it cannot fail
-				rec.Key = string(b)
-			}
-		}
-		if w.stopped = w.yield(rec); w.stopped != nil {
-			return -1
+	rec := Record{Raw: w.data[i:end:end]}
+	if len(name) > 0 {
+		rec.Key = string(name)
+		if escaped {
+			b, _, _ := appendUnescaped(nil, name) // checked by name: it cannot fail
+			rec.Key = string(b)
 		}
 	}
-	w.count++
+	if !w.emit(rec) {
+		return -1
+	}
 	return end
 }
 
-// lines yields the records of NDJSON from i on.
-func (w *walk) lines(i int) int {
-	body := w.data
-	for i >= 0 && i < len(body) {
-		line := len(body)
-		if n := bytes.IndexByte(body[i:], '\n'); n >= 0 {
-			line = i + n
+// value checks the record at i.
+func (w *walk) value(i int) int {
+	if w.read != nil {
+		return w.read(i)
+	}
+	return w.skip(i)
+}
+
+// emit counts a record and yields it. It reports false if the pass is to end.
+func (w *walk) emit(rec Record) bool {
+	if w.yield != nil {
+		rec.Index = w.count
+		if w.stopped = w.yield(rec); w.stopped != nil {
+			return false
 		}
-		w.data = body[:line] // a record ends with its line
-		if i = w.space(i); i < line {
-			if i = w.record(i, nil); i >= 0 {
-				i = w.end(i)
+	}
+	w.count++
+	return true
+}
+
+// lines yields the records of NDJSON from i on. A line that is no JSON is a record all the same: one bad row does not sink
+// a page. Two things sink it: a last line that is bad and has no end, since that page was cut short, and not one good line,
+// since that page is something else.
+func (w *walk) lines(i int) int {
+	body, good := w.data, false
+	var first struct { // the fault of the first bad line, and where that ends
+		code, want string
+		at, end    int
+	}
+	for i >= 0 && i < len(body) {
+		line, whole := len(body), false
+		if n := bytes.IndexByte(body[i:], '\n'); n >= 0 {
+			line, whole = i+n, true
+		}
+		text := i + len(bytes.TrimRight(body[i:line], " \t\r"))
+		w.data = body[:text] // a record ends with its line
+		if i = w.space(i); i < text {
+			end := w.value(i)
+			last := end
+			if end >= 0 {
+				last = w.end(end)
+			}
+			switch {
+			case last >= 0:
+				good, w.broken = true, nil
+			case !whole:
+				return -1
+			default:
+				end = text
+				if first.code == "" {
+					first.code, first.want, first.at, first.end = w.code, w.want, w.at, end
+				}
+				w.broken = w.err().within(body, i, end)
+				w.depth = 0
+			}
+			if !w.emit(Record{Raw: body[i:end:end]}) {
+				return -1
 			}
 		}
-		if i >= 0 {
-			i = line + 1
-		}
+		i = line + 1
+	}
+	if !good && first.code != "" {
+		w.data = body[:first.end]
+		return w.fail(first.code, first.at, first.want)
 	}
 	return i
 }

@@ -113,7 +113,7 @@ func sourceRows() []row {
 		{key: "auth", pick: true, otherwise: "none", doc: "How requests are authorised. A file holds names of secrets, never secrets.", keys: authRows()},
 		{key: "records", otherwise: "the body itself", doc: "Path of the array of records, or, if a column is from @key, of an object whose members are the records.",
 			typ: path(false), into: func(p *Pipeline) any { return &p.Source.Records }},
-		{key: "ndjson", def: "false", doc: "The body is one record a line.",
+		{key: "ndjson", def: "false", doc: "The body is one record a line. A line that is no JSON is quarantined, unless it is the last and cut short, or no line is JSON.",
 			typ: boolean(), into: func(p *Pipeline) any { return &p.Source.NDJSON }},
 		{key: "paginate", pick: true, otherwise: "none", doc: "How the next page is found. Parameters go into the query, or into the object of a body.", keys: paginateRows()},
 		{key: "retry", doc: "How a request is tried again.", keys: []row{
