@@ -63,7 +63,7 @@ func (h *Home) missing(ctx context.Context, b etl.Batch, p *pipeline.Pipeline) e
 			h.opts.Log.WarnContext(ctx, "the stores do not answer: going on, since the run tries again", slog.Any("cause", err))
 			return errors.Join(faults...)
 		case answer.ErrorCode() == "NoSuchBucket", answer.ErrorCode() == "ResourceNotFoundException":
-			faults = append(faults, etl.Errorf(etl.StoreUnavailable, "the %s %s does not exist: deploy the stack of template.yaml, or create it, or correct %s: %w", s.kind, s.name, s.variable, err))
+			faults = append(faults, etl.Errorf(etl.StoreUnavailable, "the %s %s does not exist: create it, or correct %s: %w", s.kind, s.name, s.variable, err))
 		}
 	}
 	return errors.Join(faults...)

@@ -28,6 +28,19 @@ var errConflict = errors.New("another write was under way")
 // credentials that ran out.
 func notFound(code string) bool { return slices.Contains([]string{"NoSuchKey", "NotFound"}, code) }
 
+// advice is what a person does about a code that trying again does not help.
+func advice(code string) string {
+	switch code {
+	case "NoSuchBucket":
+		return "the bucket does not exist: deploy the stack of template.yaml, or correct its name"
+	case "ResourceNotFoundException":
+		return "the table does not exist: deploy the stack of template.yaml, or correct its name"
+	case "AccessDenied", "AccessDeniedException":
+		return "the role may not do this: compare its policy with that of template.yaml"
+	}
+	return ""
+}
+
 func throttled(code string) bool {
 	return slices.Contains([]string{"SlowDown", "Throttling", "ThrottlingException", "ThrottledException", "ThrottlingError",
 		"ProvisionedThroughputExceededException", "ProvisionedThroughputExceeded", "RequestLimitExceeded",
@@ -70,6 +83,9 @@ func classify(ctx context.Context, err error) error {
 		return etl.Errorf(etl.StoreThrottled, "%w", err)
 	case ours(code):
 		return etl.Errorf(etl.Internal, "%w", err)
+	}
+	if what := advice(code); what != "" {
+		return etl.Errorf(etl.StoreUnavailable, "%s: %w", what, err)
 	}
 	return etl.Errorf(etl.StoreUnavailable, "%w", err)
 }

@@ -125,7 +125,11 @@ func TestReadsOnTheWire(t *testing.T) {
 		return errors.Join(err, r.Close())
 	}
 	wantIs(store.ErrNotFound)(t, get(s3Error(404, "NoSuchKey")))
-	wantKind(t, get(s3Error(404, "NoSuchBucket")), etl.StoreUnavailable) // a wrong name must not read as "no manifest yet"
+	missing := get(s3Error(404, "NoSuchBucket"))
+	wantKind(t, missing, etl.StoreUnavailable) // a wrong name must not read as "no manifest yet"
+	if !strings.Contains(missing.Error(), "deploy the stack") {
+		t.Errorf("%v does not say what to do", missing)
+	}
 	wantKind(t, get(s3Error(403, "AccessDenied")), etl.StoreUnavailable)
 	wantKind(t, get(reply{body: "half", cut: true}), etl.StoreUnavailable)
 	wantKind(t, get(reply{body: "altered", header: map[string]string{"X-Amz-Checksum-Crc32": crc([]byte("original"))}}), etl.StoreUnavailable)

@@ -163,7 +163,7 @@ func TestPutHigherStops(t *testing.T) {
 	}
 	_, err := table.PutHigher(t.Context(), items)
 	wantKind(t, err, etl.StoreUnavailable)
-	if !strings.Contains(err.Error(), "AccessDenied") || w.requests() > 100 {
+	if !strings.Contains(err.Error(), "AccessDenied") || !strings.Contains(err.Error(), "compare its policy") || w.requests() > 100 {
 		t.Errorf("after %d requests: %v", w.requests(), err)
 	}
 }
