@@ -81,6 +81,8 @@ func TestMisuse(t *testing.T) {
 		{[]string{"frobnicate"}, []string{`there is no command "frobnicate"`, "run, show, redrive, reprocess, check, demo, version, help"}},
 		{[]string{"help", "chek"}, []string{`there is no command "chek"`, "did you mean check?"}},
 		{[]string{"run", "orders", "--slto", "x"}, []string{"unknown flag: --slto", "did you mean --slot?", "onceload help run"}},
+		{[]string{"reprocess", "orders", "--quarantined", "--reason", "number_sytnax"}, []string{"number_sytnax is no reason code", "did you mean number_syntax?"}},
+		{[]string{"reprocess", "orders", "--quarantined", "--reason", "zzzzzzzzz"}, []string{"zzzzzzzzz is no reason code", "number_syntax"}},
 		{[]string{"run", "orders", "-x"}, []string{"unknown shorthand flag", "onceload help run"}},
 		{[]string{"show", "b", "--slot", "x"}, []string{"show has no flag --slot", "onceload help show"}},
 		{[]string{"show", "b", "--reason", "x", "--refetch"}, []string{"show has no flag --reason", "show has no flag --refetch"}},

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
+	"github.com/onceload/onceload/pkg/contract"
 	"github.com/onceload/onceload/pkg/etl"
 	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/local"
+	"github.com/onceload/onceload/pkg/pipeline"
 	"github.com/onceload/onceload/pkg/stage"
 )
 
@@ -25,6 +28,9 @@ type reprocessed struct {
 func (c *command) reprocess(ctx context.Context, args []string) (err error) {
 	if c.reason != "" && !c.quarantined {
 		return etl.Errorf(etl.Usage, "--reason chooses among quarantined records: give --quarantined too")
+	}
+	if err := knownReason(c.reason); err != nil {
+		return err
 	}
 	if c.dryRun && c.refetch {
 		return etl.Errorf(etl.Usage, "--dry-run works on what has landed: it cannot say what --refetch would fetch")
@@ -56,6 +62,21 @@ func (c *command) reprocess(ctx context.Context, args []string) (err error) {
 	}
 	p.end()
 	return errors.Join(c.printReprocessed(out), first)
+}
+
+// knownReason refuses a reason code that no record can have.
+func knownReason(code string) error {
+	var known []string
+	for _, c := range contract.Codes() {
+		known = append(known, c.Code)
+	}
+	switch near := pipeline.Nearest(code, known); {
+	case code == "" || slices.Contains(known, code):
+		return nil
+	case near != "":
+		return etl.Errorf(etl.Usage, "--reason %s is no reason code: did you mean %s?", code, near)
+	}
+	return etl.Errorf(etl.Usage, "--reason %s is no reason code: want one of %s", code, strings.Join(known, ", "))
 }
 
 // reprocessOne does what the command says to one batch, notes how that went, and returns the kind of its failure, if any:

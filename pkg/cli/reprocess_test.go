@@ -71,7 +71,7 @@ func TestReprocess(t *testing.T) {
 		if rehearsal.Quarantined != first.Counts.Quarantined || rehearsal.Pass == 0 || rehearsal.WriteUnits < float64(rehearsal.Rows) || h.table("orders") != before {
 			t.Errorf("%+v", rehearsal)
 		}
-		if r := reprocess(0, "orders.yaml", "--quarantined", "--reason", "no_such_code", "--dry-run"); len(r.Rehearsals) != 0 {
+		if r := reprocess(0, "orders.yaml", "--quarantined", "--reason", "enum", "--dry-run"); len(r.Rehearsals) != 0 {
 			t.Errorf("a reason that no record has chooses %+v", r)
 		}
 	})
