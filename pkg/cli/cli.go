@@ -1,5 +1,5 @@
-// Package cli is the command line: its commands speak to an [Operator], which the local home implements, and print for
-// people or, with --json, for programs. Results go to standard output, progress and errors to standard error.
+// Package cli is the command line: its commands speak to a [local.Home], and print for people or, with --json, for programs.
+// Results go to standard output, progress and errors to standard error.
 package cli
 
 import (
@@ -24,30 +24,7 @@ import (
 	"github.com/onceload/onceload/pkg/ledger"
 	"github.com/onceload/onceload/pkg/local"
 	"github.com/onceload/onceload/pkg/pipeline"
-	"github.com/onceload/onceload/pkg/stage"
 )
-
-// Operator runs batches and knows their state.
-type Operator interface {
-	// Run starts an execution and waits for its end. A request without a slot means the last closed window.
-	Run(ctx context.Context, req etl.Request) (ledger.Report, error)
-	// Redrive lets the batch's execution go on where it failed, and waits for its end.
-	Redrive(ctx context.Context, b etl.Batch) (ledger.Report, error)
-	// Show reads all that is known of a batch; an error of kind Usage if that is nothing.
-	Show(ctx context.Context, b etl.Batch) (ledger.View, error)
-	// Gone reports whether the owner of an open batch has ended without a word, as after kill -9.
-	Gone(ctx context.Context, v ledger.View) (bool, error)
-	// Absent lists the declared fields that were in none of the batch's records.
-	Absent(ctx context.Context, v ledger.View) ([]string, error)
-	// Select chooses the batches of a reprocess, among those named or all of the pipeline: those that were at the gate, or
-	// those with quarantined records, for a reason.
-	Select(ctx context.Context, named []etl.Batch, quarantined bool, reason string) (local.Selection, error)
-	// Reprocess loads the batch's landed snapshot under a newer revision, or refetches it; false: there is nothing to do.
-	Reprocess(ctx context.Context, b etl.Batch, r local.Reprocess) (report ledger.Report, todo bool, err error)
-	// Rehearse says what Reprocess would come to, and changes nothing.
-	Rehearse(ctx context.Context, b etl.Batch) (stage.Rehearsal, error)
-	Close() error
-}
 
 // Env is the world of a command. Args, Stdout and Stderr are required.
 type Env struct {
@@ -229,7 +206,7 @@ func (c *command) terminal() bool {
 }
 
 // open opens the home for a command about the pipeline (may be "").
-func (c *command) open(ctx context.Context, pipeline string, p *progress) (Operator, error) {
+func (c *command) open(ctx context.Context, pipeline string, p *progress) (*local.Home, error) {
 	o := local.Options{
 		Dir: c.home, OnAWS: c.on == "aws", Pipeline: pipeline, Source: c.source, Lookup: c.Lookup,
 		Log: slog.New(logHandler{to: p}),
@@ -247,8 +224,8 @@ func (c *command) runBatch(ctx context.Context, args []string) error {
 	if _, err := pipeline.Find(args[0]); err != nil {
 		return err
 	}
-	return c.with(ctx, args[0], func(op Operator) (ledger.Report, error) {
-		return op.Run(ctx, etl.Request{Slot: c.slot, Reload: c.reload})
+	return c.with(ctx, args[0], func(h *local.Home) (ledger.Report, error) {
+		return h.Run(ctx, etl.Request{Slot: c.slot, Reload: c.reload})
 	})
 }
 
@@ -258,24 +235,24 @@ func (c *command) redrive(ctx context.Context, args []string) error {
 		return err
 	}
 	c.batch = b.String()
-	return c.with(ctx, "", func(op Operator) (ledger.Report, error) { return op.Redrive(ctx, b) })
+	return c.with(ctx, "", func(h *local.Home) (ledger.Report, error) { return h.Redrive(ctx, b) })
 }
 
 // with runs one batch command under a progress display and prints its report.
-func (c *command) with(ctx context.Context, pipeline string, do func(Operator) (ledger.Report, error)) (err error) {
+func (c *command) with(ctx context.Context, pipeline string, do func(*local.Home) (ledger.Report, error)) (err error) {
 	p := newProgress(c.Stderr, c.terminal(), c.Now)
 	p.killAfter = c.killAfter
-	op, err := c.open(ctx, pipeline, p)
+	h, err := c.open(ctx, pipeline, p)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, op.Close()) }()
-	r, err := do(op)
+	defer func() { err = errors.Join(err, h.Close()) }()
+	r, err := do(h)
 	p.end()
 	if err != nil {
 		return err
 	}
-	said, err := c.remarks(ctx, op, r)
+	said, err := c.remarks(ctx, h, r)
 	if err := errors.Join(c.report(r, said...), err); err != nil {
 		return err
 	}
@@ -337,7 +314,7 @@ func (c *command) advice(hint, batch string, state ledger.State) string {
 }
 
 // remarks reads what there is to say of a batch that a run has completed.
-func (c *command) remarks(ctx context.Context, op Operator, r ledger.Report) ([]string, error) {
+func (c *command) remarks(ctx context.Context, h *local.Home, r ledger.Report) ([]string, error) {
 	if c.json || r.State != ledger.StateCompleted || r.Already || r.Failure != nil {
 		return nil, nil
 	}
@@ -345,11 +322,11 @@ func (c *command) remarks(ctx context.Context, op Operator, r ledger.Report) ([]
 	if err != nil {
 		return nil, err
 	}
-	v, err := op.Show(ctx, b)
+	v, err := h.Show(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	absent, err := op.Absent(ctx, v)
+	absent, err := h.Absent(ctx, v)
 	return remarks(v, absent), err
 }
 
@@ -361,12 +338,12 @@ func (c *command) show(ctx context.Context, args []string) (err error) {
 	if _, err := os.Stat(c.home); err != nil {
 		return etl.Errorf(etl.Usage, "no home folder: %w", err)
 	}
-	op, err := c.open(ctx, "", newProgress(c.Stderr, false, c.Now))
+	h, err := c.open(ctx, "", newProgress(c.Stderr, false, c.Now))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, op.Close()) }()
-	v, err := op.Show(ctx, b)
+	defer func() { err = errors.Join(err, h.Close()) }()
+	v, err := h.Show(ctx, b)
 	if err != nil {
 		return err
 	}
@@ -379,7 +356,7 @@ func (c *command) show(ctx context.Context, args []string) (err error) {
 	}
 	gone := false
 	if c.on == "" && v.Batch.State == ledger.StateRunning {
-		if gone, err = op.Gone(ctx, v); err != nil {
+		if gone, err = h.Gone(ctx, v); err != nil {
 			return err
 		}
 	}

@@ -112,13 +112,13 @@ func serveOrders(ctx context.Context, address string) (url string, stop func(), 
 // demoRun runs one slot and prints its report. A reload that writes a row is a failure of the demo.
 func (c *command) demoRun(ctx context.Context, slot string, reload bool) error {
 	p := newProgress(c.Stderr, c.terminal(), c.Now)
-	op, err := c.open(ctx, demoPipeline, p)
+	h, err := c.open(ctx, demoPipeline, p)
 	if err != nil {
 		return err
 	}
-	r, err := op.Run(ctx, etl.Request{Slot: slot, Reload: reload})
+	r, err := h.Run(ctx, etl.Request{Slot: slot, Reload: reload})
 	p.end()
-	if err := errors.Join(err, op.Close()); err != nil {
+	if err := errors.Join(err, h.Close()); err != nil {
 		return err
 	}
 	if err := printReport(c.Stdout, r); err != nil {

@@ -40,19 +40,19 @@ func (c *command) reprocess(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	p := newProgress(c.Stderr, c.terminal(), c.Now)
-	op, err := c.open(ctx, file, p)
+	h, err := c.open(ctx, file, p)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, op.Close()) }()
-	chosen, err := op.Select(ctx, batches, c.quarantined, c.reason)
+	defer func() { err = errors.Join(err, h.Close()) }()
+	chosen, err := h.Select(ctx, batches, c.quarantined, c.reason)
 	if err != nil {
 		return err
 	}
 	out := reprocessed{Open: chosen.Open}
 	var first error
 	for _, b := range chosen.Batches {
-		kind := c.reprocessOne(ctx, op, b, &out)
+		kind := c.reprocessOne(ctx, h, b, &out)
 		if kind != "" && first == nil {
 			first = failed{kind}
 		}
@@ -81,21 +81,21 @@ func knownReason(code string) error {
 
 // reprocessOne does what the command says to one batch, notes how that went, and returns the kind of its failure, if any:
 // the other batches do not suffer from it.
-func (c *command) reprocessOne(ctx context.Context, op Operator, b etl.Batch, out *reprocessed) etl.Kind {
+func (c *command) reprocessOne(ctx context.Context, h *local.Home, b etl.Batch, out *reprocessed) etl.Kind {
 	var report ledger.Report
 	todo := true
 	var err error
 	if c.dryRun {
 		var r stage.Rehearsal
-		if r, err = op.Rehearse(ctx, b); err == nil {
+		if r, err = h.Rehearse(ctx, b); err == nil {
 			out.Rehearsals = append(out.Rehearsals, r)
 			return ""
 		}
-		if v, unknown := op.Show(ctx, b); unknown == nil {
+		if v, unknown := h.Show(ctx, b); unknown == nil {
 			report = v.Batch.Report()
 		}
 	} else {
-		report, todo, err = op.Reprocess(ctx, b, local.Reprocess{Refetch: c.refetch})
+		report, todo, err = h.Reprocess(ctx, b, local.Reprocess{Refetch: c.refetch})
 	}
 	switch {
 	case err != nil:
