@@ -45,7 +45,7 @@
 package contract
 
 // EngineVersion numbers this code. Raise it when the output bytes change for any input: it is part of every rank and of
-// the keys of the objects in the stage bucket.
+// the keys of the objects in the stage bucket. It stays 1 until the first release.
 const EngineVersion = 1
 
 // The reason codes. What each means stands in the table of [Codes].
