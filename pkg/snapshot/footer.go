@@ -154,7 +154,7 @@ func checkPages(pages []Page, end int64) error {
 		switch {
 		case p.Offset != next, p.Length < minMember, p.Length > end-next:
 			return fmt.Errorf("footer: page %d at %d, %d bytes, is out of place", i, p.Offset, p.Length)
-		case p.Size < 0, p.Size > p.Length*maxRatio, p.Records < 0:
+		case !plausible(p), p.Records < 0:
 			return fmt.Errorf("footer: page %d cannot have %d bytes and %d records", i, p.Size, p.Records)
 		case !isDigest(p.SHA256):
 			return fmt.Errorf("footer: page %d: %q is not a sha256", i, p.SHA256)
