@@ -35,16 +35,7 @@ func ParseLine(line []byte) (store.Item, error) {
 			return fail(at-1, "a colon")
 		}
 		end := skipValue(line, at)
-		var into *string
-		switch string(name) {
-		case `"_pk"`:
-			into = &item.PK
-		case `"_sk"`:
-			into = &item.SK
-		case `"_rank"`:
-			into = &item.Rank
-		}
-		if into == nil {
+		if into := place(name, &item.Key, &item.Rank); into == nil {
 			if len(doc) > 1 {
 				doc = append(doc, ',')
 			}
@@ -82,16 +73,7 @@ func ParseRank(line []byte) (key store.Key, rank string, err error) {
 		if end < 0 || line[at-1] != ':' {
 			return fail(i, "a member")
 		}
-		var into *string
-		switch string(line[name : at-1]) {
-		case `"_pk"`:
-			into = &key.PK
-		case `"_rank"`:
-			into = &rank
-		case `"_sk"`:
-			into = &key.SK
-		}
-		if into != nil {
+		if into := place(line[name:at-1], &key, &rank); into != nil {
 			if err := unquote(line[at:end], into); err != nil {
 				return fail(at, "a string")
 			}
@@ -102,6 +84,19 @@ func ParseRank(line []byte) (key store.Key, rank string, err error) {
 		return fail(0, "_pk and _rank")
 	}
 	return key, rank, nil
+}
+
+// place is where the value of a quoted name of ours goes that is no part of Doc; nil for all other names.
+func place(name []byte, key *store.Key, rank *string) *string {
+	switch string(name) {
+	case `"_pk"`:
+		return &key.PK
+	case `"_sk"`:
+		return &key.SK
+	case `"_rank"`:
+		return rank
+	}
+	return nil
 }
 
 // unquote reads a string of canonical JSON.
