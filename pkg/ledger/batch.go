@@ -90,9 +90,12 @@ type Batch struct {
 	Write int `json:"write"` // raised by each write of the item
 }
 
+// Looked is what Gate has let pass, else what it tried last. nil if it has not looked at the batch's parts.
+func (b Batch) Looked() *etl.Binding { return cmp.Or(b.Binding, b.Tried) }
+
 // Basis is what a reprocess starts from: what the batch was bound to, or had been tried under, before one that has not ended
 // opened it, else what it is bound to, else what Gate tried last. nil if Gate has not looked at it.
-func (b Batch) Basis() *etl.Binding { return cmp.Or(b.Prior, b.Binding, b.Tried) }
+func (b Batch) Basis() *etl.Binding { return cmp.Or(b.Prior, b.Looked()) }
 
 // Owner is what a claim gives: the right to write the batch item.
 type Owner struct {

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/onceload/onceload/pkg/etl"
@@ -61,7 +60,7 @@ func (l *Ledger) View(ctx context.Context, b etl.Batch) (View, error) {
 	if v.Failures, err = l.Failures(ctx, b.String()); err != nil {
 		return v, err
 	}
-	bind := cmp.Or(v.Batch.Binding, v.Batch.Tried)
+	bind := v.Batch.Looked()
 	if bind == nil {
 		return v, nil
 	}

@@ -2,7 +2,6 @@ package local
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,7 +105,7 @@ func (h *Home) Gone(ctx context.Context, v ledger.View) (bool, error) {
 // are no object, are not asked.
 func (h *Home) Absent(ctx context.Context, v ledger.View) ([]string, error) {
 	b, err := etl.ParseBatch(v.Batch.ID)
-	bind := cmp.Or(v.Batch.Binding, v.Batch.Tried)
+	bind := v.Batch.Looked()
 	if err != nil || bind == nil {
 		return nil, err
 	}
