@@ -58,7 +58,7 @@ func (s *Gate) Run(ctx context.Context, in etl.GateInput) (etl.GateOutput, error
 	if err != nil {
 		return etl.GateOutput{}, fmt.Errorf("gate %s: %w", o.Batch, err)
 	}
-	bind := etl.Binding{Extraction: b.Extraction, Revision: k.Revision(), Contract: k.Short()}
+	bind := bindingOf(k, b.Extraction)
 	if b.Reload {
 		if b.Binding == nil {
 			return etl.GateOutput{}, etl.Errorf(etl.Internal, "gate %s: a reload of a batch that is bound to nothing", o.Batch)

@@ -175,24 +175,16 @@ type keyCheck struct {
 
 // end says whether all that was read is what it should be.
 func (c *keyCheck) end(key string) error {
-	if got := hex.EncodeToString(c.sum.Sum(nil)); got != c.want {
-		return etl.Errorf(etl.RecordsLost, "read %s: its digest is %s, its record says %s", key, got, c.want)
-	}
-	return nil
+	return sameDigest(key, hex.EncodeToString(c.sum.Sum(nil)), c.want)
 }
 
 // verify reads the whole object.
-func (o keyObject) verify(ctx context.Context, from store.Objects) (err error) {
-	obj, err := from.Get(ctx, o.key)
+func (o keyObject) verify(ctx context.Context, from store.Objects) error {
+	got, err := contentDigest(ctx, from, o.key, false)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", o.key, err)
+		return err
 	}
-	defer func() { err = errors.Join(err, obj.Close()) }()
-	c := keyCheck{sum: sha256.New(), want: o.sha256}
-	if _, err := io.Copy(c.sum, obj); err != nil {
-		return fmt.Errorf("read %s: %w", o.key, err)
-	}
-	return c.end(o.key)
+	return sameDigest(o.key, got, o.sha256)
 }
 
 // keyRun walks one sorted run.

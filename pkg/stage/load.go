@@ -550,10 +550,7 @@ func (l *load) lines(ctx context.Context, rec ledger.TransformRecord, yield func
 	if err := l.zippedLines(ctx, key, sum, yield); err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(sum.Sum(nil)); got != rec.ValidSHA256 {
-		return etl.Errorf(etl.RecordsLost, "read %s: its digest is %s, its record says %s", key, got, rec.ValidSHA256)
-	}
-	return nil
+	return sameDigest(key, hex.EncodeToString(sum.Sum(nil)), rec.ValidSHA256)
 }
 
 func keyDigest(k store.Key) digest { return digestOf([]byte(k.PK + "\x00" + k.SK)) }

@@ -53,7 +53,7 @@ func (s *Transform) Run(ctx context.Context, in etl.RangeInput) (etl.RangeOutput
 	}
 	// After Gate has looked at the parts their objects are read, not just looked for: it may have found one damaged.
 	done := s.objectsThere
-	if seen := cmp.Or(b.Binding, b.Tried); seen != nil && *seen == bindingOf(k, in.Extraction) {
+	if seen := b.Looked(); seen != nil && *seen == bindingOf(k, in.Extraction) {
 		done = s.sound
 	}
 	for part := in.Range.First; part <= in.Range.Last; part++ {
@@ -147,40 +147,12 @@ func (s *Transform) sound(ctx context.Context, b etl.Batch, bind etl.Binding, re
 		if o.sha256 == "" {
 			continue // no record is quarantined
 		}
-		got, err := s.contentDigest(ctx, etl.StageKey(o.kind, b, bind, rec.Part), o.zipped)
+		got, err := contentDigest(ctx, s.core.Stage, etl.StageKey(o.kind, b, bind, rec.Part), o.zipped)
 		if err != nil || got != o.sha256 {
 			return false, err
 		}
 	}
 	return true, nil
-}
-
-// contentDigest is the sha256 of an object's content, uncompressed; "" if that is no gzip.
-func (s *Transform) contentDigest(ctx context.Context, key string, zipped bool) (_ string, err error) {
-	obj, err := s.core.Stage.Get(ctx, key)
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", key, err)
-	}
-	defer func() { err = errors.Join(err, obj.Close()) }()
-	var content io.Reader = bufio.NewReaderSize(obj, 64<<10)
-	if zipped {
-		if content, err = gzip.NewReader(content); err != nil {
-			return "", unlessDamaged(ctx, key, err)
-		}
-	}
-	sum := sha256.New()
-	if _, err := io.Copy(sum, content); err != nil {
-		return "", unlessDamaged(ctx, key, err)
-	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// unlessDamaged passes on what the store or the context says, and no word of content that is damaged.
-func unlessDamaged(ctx context.Context, key string, err error) error {
-	if err := unreadable(ctx, key, err); etl.KindOf(err) != etl.RecordsLost {
-		return err
-	}
-	return nil
 }
 
 // transform streams one part. In memory are a page of raw bodies, compressed and not, and at most maxRun key digests: how
