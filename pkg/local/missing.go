@@ -62,7 +62,7 @@ func (h *Home) missing(ctx context.Context, b etl.Batch, p *pipeline.Pipeline) e
 		case !errors.As(err, &answer): // nobody is there to ask
 			h.opts.Log.WarnContext(ctx, "the stores do not answer: going on, since the run tries again", slog.Any("cause", err))
 			return errors.Join(faults...)
-		case answer.ErrorCode() == "NoSuchBucket", answer.ErrorCode() == "ResourceNotFoundException":
+		case cloud.Missing(err):
 			faults = append(faults, etl.Errorf(etl.StoreUnavailable, "the %s %s does not exist: create it, or correct %s: %w", s.kind, s.name, s.variable, err))
 		}
 	}

@@ -28,6 +28,11 @@ var errConflict = errors.New("another write was under way")
 // credentials that ran out.
 func notFound(code string) bool { return slices.Contains([]string{"NoSuchKey", "NotFound"}, code) }
 
+// Missing reports whether an error says that a bucket or table itself does not exist.
+func Missing(err error) bool {
+	return slices.Contains([]string{"NoSuchBucket", "ResourceNotFoundException"}, errorCode(err))
+}
+
 // advice is what a person does about a code that trying again does not help.
 func advice(code string) string {
 	switch code {
